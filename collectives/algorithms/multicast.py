@@ -50,39 +50,42 @@ class MulticastFlow:
     """
 
     def __init__(
-        self, builder: Builder, multicast: Multicast, buffer: Blocks, ahead: int, sums: bool
+        self,
+        builder: Builder,
+        multicast: Multicast,
+        buffer: Blocks,
+        ahead: int,
+        reduces: bool,
+        gathers: bool,
     ) -> None:
+        """It reduces chunks to their heads, or multicasts what heads have, or both."""
         self._builder = builder
         self._of = multicast
         self._buffer = buffer
         self._ahead = ahead
-        self._sums = sums
-        self._both = False
+        self._reduces = reduces
+        self._gathers = gathers
         # At a GPU: results, sums of its part, and results from the head above. At a switch: what is
         # added up, and what is sent on.
         self._regions = [builder.scratch(buffer.count) for _ in range(3)]
         self._numbers: dict[tuple[int, ...], int] = {}
         self._place = {rank: s for s, ranks in enumerate(multicast.servers) for rank in ranks}
 
-    def write(self, channel: int, items: Sequence[Item], multicasts: bool) -> None:
-        """Reduce a channel's chunks to their heads where there are sums, and multicast them from
-        there."""
-        self._both = self._sums and multicasts
+    def write(self, channel: int, items: Sequence[Item]) -> None:
+        """Write all that GPUs and switches do in a channel."""
         for rank in self._place:
-            if self._both:
-                self._exchange(channel, items, rank)
-            elif self._sums:
-                self._scatter(channel, items, rank)
-            if self._sums:
+            if self._reduces:
+                send = self._exchange if self._gathers else self._scatter
+                send(channel, items, rank)
                 self._reduce(channel, items, rank)
-            if multicasts:
+            if self._gathers:
                 self._broadcast(channel, items, rank)
-            if not self._sums:
+            if not self._reduces:
                 self._gather(channel, items, rank)
         for server in range(len(self._of.servers)):
-            if self._sums:
+            if self._reduces:
                 self._switch_reduces(channel, items, server)
-            if multicasts:
+            if self._gathers:
                 self._switch_multicasts(channel, items, server)
 
     # ------------------------------------------------------------------ GPUs
@@ -102,7 +105,7 @@ class MulticastFlow:
 
     def _of_head(self, item: Item) -> Blocks:
         """A chunk at its head, where its contribution waits in its own place."""
-        return self._aside(1, item) if self._both else item.block
+        return self._aside(1, item) if self._reduces and self._gathers else item.block
 
     def _keep(self, channel: int, item: Item, rank: int) -> None:
         self._builder.copy(rank, self._aside(0, item), item.block, _SORTS * channel + _SCATTER)
@@ -146,8 +149,8 @@ class MulticastFlow:
                     # No sum that still goes up is in its way.
                     self._receive(channel, _BROADCAST, later, (head, rank), self._aside(2, later))
             if item is not None:
-                come = bool(list(self._of_part(above, item)))
-                source = self._aside(2, item) if come else self._of_head(item)
+                from_above = not {*above}.isdisjoint(item.heads)
+                source = self._aside(2, item) if from_above else self._of_head(item)
                 for head in self._of_part(below, item):
                     self._send(channel, _BROADCAST, item, (rank, head), source)
                 self._send(channel, _BROADCAST, item, (rank, switch), source)
@@ -188,7 +191,7 @@ class MulticastFlow:
                 self._receive(channel, _BROADCAST, later, ends, self._aside(1, later))
             if item is not None:
                 ready = self._aside(1, item)
-                if not self._sums:
+                if not self._reduces:
                     ready, come = self._aside(0, item), ready
                     self._builder.copy(switch, come, ready, _SORTS * channel + 1)
                 for rank in self._of.servers[server]:

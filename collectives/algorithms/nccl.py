@@ -191,7 +191,8 @@ class Nccl(Algorithm):
     ) -> None:
         """By NVLink switches: an all-reduce's parts are those of the heads, of other kinds each
         rank is the head of its own."""
-        flow = MulticastFlow(team.builder, multicast, blocks, max(0, self.ahead - 1), reduces)
+        ahead = max(0, self.ahead - 1)
+        flow = MulticastFlow(team.builder, multicast, blocks, ahead, reduces, gathers)
         whole = reduces and gathers
         heads = multicast.heads if whole else tuple((rank,) for rank in team.members)
         for channel in range(self.channels):
@@ -203,7 +204,7 @@ class Nccl(Algorithm):
                     else:
                         at = (part * self.channels + channel) * self.loops + loop
                     items.append(Item(Blocks(blocks.buffer, blocks.start + at), of_part))
-            flow.write(channel, items, gathers)
+            flow.write(channel, items)
 
     def _relay(self, team: Team, blocks: Blocks, channel: int) -> _Relay:
         pieces = self.loops * self.slices

@@ -85,9 +85,11 @@ def with_servers(spec: Sections, section: CollectivesOfRun) -> CollectivesOfRun:
         _ = comm.of_servers  # refuses a file of graphs that are not of these servers
     servers = servers.model_copy(update={"searched": searched})
     found = found.model_copy(update={"servers": servers})
+    if not possible:
+        return found
     tuners = {members: tuner_of(found, members) for members in dict.fromkeys(groups)}
     tuners = {members: one for members, one in tuners.items() if asks_for_switches(spec, one)}
-    if not possible or not tuners:
+    if not tuners:
         return found
     assert isinstance(spec, Spec)
     trees = switches_of_run(spec, servers, tuners)

@@ -47,6 +47,8 @@ def switches_can(spec: Sections) -> bool:
 def asks_for_switches(spec: Sections, tuner: Tuner) -> bool:
     """Whether NCCL chooses NVLS for a collective of a group of the workload: of listed ones by
     their sizes, of models by any size."""
+    if not tuner.communicator.nvls_channels:
+        return False
     listed = spec.workload.listed
     for kind in (Kind.ALL_REDUCE, Kind.ALL_GATHER, Kind.REDUCE_SCATTER):
         if getattr(spec.collectives, kind):
@@ -66,8 +68,8 @@ def asks_for_switches(spec: Sections, tuner: Tuner) -> bool:
 def switches_of_run(
     spec: Spec, servers: ServersOfRun, groups: Mapping[tuple[int, ...], Tuner]
 ) -> AggregationOfRun:
-    """The trees of each group: a GPU is below the switch of its server. Switches
-    reduce at the bandwidth and with the latency that NCCL's model gives NVLS in a server."""
+    """The trees of each group: a GPU is below the switch of its server. Switches reduce at the
+    bandwidth and with the latency that NCCL's model gives NVLS in a server."""
     plan = spec.plan
     numbers = switch_numbers(plan)
     places = {node.name: number for number, node in enumerate(plan.fabric.nodes)}
@@ -99,8 +101,8 @@ def switches_of_run(
 
 
 def multicast_of(comm: Communicator, switches: tuple[Aggregator, ...]) -> Multicast:
-    """The part of a group's servers' switches, one for each server. Raises
-    DoesNotFit where there are none."""
+    """The part of a group's servers' switches, one for each server. Raises DoesNotFit where there
+    are none."""
     if not switches:
         allowed = f"0, or NCCL_ALGO: Ring,Tree; switches reduce {WHERE}"
         raise DoesNotFit("env.NCCL_NVLS_ENABLE", "NVLS in a run whose switches do not", allowed)
