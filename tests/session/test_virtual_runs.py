@@ -164,6 +164,7 @@ def test_a_torus_runs(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.long
 def test_64_ranks_on_a_torus_of_three_dimensions(tmp_path: Path) -> None:
     """The spec as it is but for its sizes, which are 8 MB."""
     done = groundwire(

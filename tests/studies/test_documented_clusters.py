@@ -100,6 +100,7 @@ def test_on_slurm_a_batch_job_is_a_worker(
     assert "--resources memory=8e9" in script
 
 
+@pytest.mark.long
 @pytest.mark.skipif(_MISSING is not None, reason=str(_MISSING))
 def test_over_ssh_python_starts_scheduler_and_workers(
     tmp_path: Path, studies: list[Study], monkeypatch: pytest.MonkeyPatch

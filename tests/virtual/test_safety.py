@@ -89,19 +89,29 @@ def test_two_guests_at_once_do_not_meet(guest: Guest) -> None:
     assert second.lines == ["0"]
 
 
-# $0 is an empty directory. The root of what is run there is a copy on write of ours: whatever is
-# done to a file in it is in `upper` alone. Nothing that is mounted below our root is in it.
+# $0 is an empty directory. The root of what is run there has copies on write of the directories that
+# a guest needs, and no others of ours: whatever is done to a file in them is in `upper` alone.
 SACRIFICIAL_ROOT = """
+copy() {
+    test -e "root$1" && return  # in a directory that is there
+    mkdir -p "upper$1" "work$1" "root$1" &&
+    mount -t overlay overlay -o "lowerdir=$1,upperdir=upper$1,workdir=work$1" "root$1"
+}
 make() {
-    mount -t tmpfs tmpfs "$0" && cd "$0" && mkdir upper work root &&
-    mount -t overlay overlay -o lowerdir=/,upperdir=upper,workdir=work root && cd root &&
-    test -x ".$1" && mkdir given && touch sacrificial given/file &&
+    mount -t tmpfs tmpfs "$0" && cd "$0" && mkdir upper work root || return
+    for each in /bin /sbin /lib*; do
+        if test -L "$each"; then cp -a "$each" root; else copy "$each"; fi || return
+    done
+    for each in /usr /etc $1; do copy "$each" || return; done
+    for each in share include src; do mount -t tmpfs tmpfs "root/usr/$each" || return; done
+    cd root && mkdir -p given proc dev tmp run sys && touch sacrificial given/file &&
     mount -t proc proc proc && mount -t tmpfs tmpfs dev && mkdir dev/shm &&
     mknod -m 666 dev/null c 1 3 && mknod -m 666 dev/zero c 1 5 && mknod -m 666 dev/urandom c 1 9
 }
-make "$1" || exit 77
+make "$@" || exit 77
+shift
 chroot . "$@" || exit
-cd "$0/upper" && find . -mindepth 1 -printf '%y %P\\n' | sort
+cd .. && find root/given root/sacrificial -printf '%y %f\\n' && find upper ! -type d
 """
 REMOVE_ROOT = """
 import sys
@@ -123,8 +133,9 @@ def test_removing_the_root_removes_nothing(kernel: KernelImage, tmp_path: Path) 
     if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode != 0:
         pytest.skip("this user may not have mounts of its own")
     program = (sys.executable, "-c", REMOVE_ROOT, kernel.path, kernel.symbols)
+    needed = f"{ROOT} {kernel.path.parent} {sys.base_prefix} {sys.prefix}"
     done = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", SACRIFICIAL_ROOT, tmp_path, *program],
+        ["unshare", "--mount", "sh", "-c", SACRIFICIAL_ROOT, tmp_path, needed, *program],
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True, text=True,
     )  # fmt: skip
