@@ -89,8 +89,8 @@ def test_two_guests_at_once_do_not_meet(guest: Guest) -> None:
     assert second.lines == ["0"]
 
 
-# $0 is an empty directory. The root of what is run there has copies on write of the directories that
-# a guest needs, and no others of ours: whatever is done to a file in them is in `upper` alone.
+# $0 is an empty directory. The root of what is run there has copies on write of the directories
+# that a guest needs, and no others of ours: whatever is done to a file in them is in `upper` alone.
 SACRIFICIAL_ROOT = """
 copy() {
     test -e "root$1" && return  # in a directory that is there
