@@ -77,7 +77,8 @@ class Caller:
             environment["PATH"] = f"{_OWN_PROGRAMS}:{environment['PATH']}"
         program = _find(workload, workload.env.get("PATH", environment["PATH"]))
         chosen = ""
-        if not active and program == str(Path(_OWN_PROGRAMS) / workload.argv[0]):
+        named = Path(workload.argv[0]).is_absolute()
+        if not active and not named and program == str(Path(_OWN_PROGRAMS) / workload.argv[0]):
             chosen = (
                 f"{workload.argv[0]} is {program}, of Groundwire's own environment, "
                 "as no other is active"

@@ -13,7 +13,7 @@ import signal
 import socket
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -25,6 +25,7 @@ from emulator.ranks.rank_process import send_report
 from workloads.execution.traffic_class import NO_CLASS, TrafficClass
 from workloads.observer import LIFE, OBSERVER, STACKS
 from workloads.observer.forks import order
+from workloads.virtual_gpu.plan import DEVICES_VARIABLE
 
 _PR_SET_CHILD_SUBREAPER = 36
 _CHUNK_BYTES = 1 << 16
@@ -235,10 +236,13 @@ class _LiveOutput:
 
 @dataclass(frozen=True, slots=True)
 class Importing:
-    """A Python that imports torch for all ranks of a program, and the environment of that."""
+    """A Python that imports torch for all ranks of a program, and the environment of that. Where
+    ranks share what the program itself imports, `program` is its directory and what follows the
+    Python in its command line."""
 
     python: str
     environment: Mapping[str, str]
+    program: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, job: ProgramJob) -> Importing:
@@ -246,7 +250,9 @@ class Importing:
         assert job.python is not None
         of_one = (*_OF_A_RANK, "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
         common = {n: value for n, value in job.environment.items() if n not in of_one}
-        return cls(job.python[0], common)
+        has_gpus = DEVICES_VARIABLE in job.environment
+        program = (str(job.directory), *job.python[1:]) if has_gpus else ()
+        return cls(job.python[0], common, program)
 
 
 def start_importing(importing: Importing) -> int | None:
@@ -268,14 +274,14 @@ def start_importing(importing: Importing) -> int | None:
             os.chdir("/")  # what is forked has its own directory
             ends = str(theirs.fileno()), str(ours.fileno())
             python = importing.python
-            arguments = (python, str(OBSERVER / "forks.py"), *ends)
+            arguments = (python, str(OBSERVER / "forks.py"), *ends, *importing.program)
             os.execvpe(python, arguments, importing.environment)
         finally:
             os._exit(_NOT_RUN)
     theirs.close()
     if ours.recv(16) != b"ready":
         ours.close()
-        return None
+        return start_importing(replace(importing, program=())) if importing.program else None
     return ours.detach()
 
 

@@ -27,7 +27,10 @@ fabric:
 predict: [alpha-beta]
 """
 _COLLECTIVES = """
+import sys
+assert "networkx" not in sys.modules
 import ctypes, os, socket, subprocess, torch, torch.distributed as dist
+import networkx
 
 local = int(os.environ["LOCAL_RANK"])
 torch.cuda.set_device(local)
@@ -72,6 +75,10 @@ if r < 2:
     y = on(1.0)
     dist.all_reduce(y, group=group)
     assert y.item() == 2
+# What the script imports at its head was imported once, before the ranks were there.
+places = [None] * n
+dist.all_gather_object(places, id(networkx.DiGraph))
+assert len(set(places)) == 1
 # A rank without contents leaves nobody any.
 unknown = torch.zeros(100, device="cuda") if r else torch.ones(9000, device="cuda")[:100]
 dist.all_reduce(unknown)

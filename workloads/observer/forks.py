@@ -1,11 +1,12 @@
 """A program's Python that imports torch once, and forks every process of the program from itself.
 
-`python forks.py N M` is that server: it takes orders from the socket N, and M is the other end, by
-which what it has forked gives orders too. A process orders another one by `order`, and hears of its
-end by `Ordered`. A fork has the arguments, environment, files, host and modules of a Python that
-was started for it. The modules that the server has imported are on a shelf: the program finds them
-when it imports them, and not before. It imports nothing but the standard library and the program's
-own torch.
+`python forks.py N M [DIRECTORY WORD...]` is that server: it takes orders from the socket N, and M
+is the other end, by which what it has forked gives orders too. Of a program with these words behind
+its Python it imports what that imports, too (`main_imports`), and ends where ranks may not share
+it. A process orders another one by `order`, and hears of its end by `Ordered`. A fork has the
+arguments, environment, files, host and modules of a Python that was started for it. The modules
+that the server has imported are on a shelf: the program finds them when it imports them, and not
+before. Itself it imports nothing but the standard library and the program's own torch.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import importlib.machinery
 import io
 import json
 import os
+import pathlib
 import select
 import signal
 import socket
@@ -39,6 +41,7 @@ _IMPORTED = (
     ("torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor.parallel"),
 )
 _NAMESPACES = (("mnt", 0x00020000), ("uts", 0x04000000), ("ipc", 0x08000000), ("net", 0x40000000))
+_MAIN_IMPORTS = "groundwire_observer.main_imports"
 _QUERY = 0xFFFFFFFF
 _PR_SET_PDEATHSIG = 1
 _NR_SCHED_SETATTR = 314
@@ -277,14 +280,16 @@ class Shelf(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         for number, layer in enumerate(self._layers):
             if name not in layer:
                 continue
-            for other in [*self._layers[:number], layer] if package == "torch" else [layer]:
-                wanted = [n for n in other if package in ("torch", n.partition(".")[0])]
+            of_main = number >= len(_IMPORTED)  # the program is about to import all of it
+            whole = of_main or package == "torch"
+            for other in [*self._layers[:number], layer] if whole else [layer]:
+                wanted = [n for n in other if whole or package == n.partition(".")[0]]
                 for each in wanted:
                     sys.modules.setdefault(each, other.pop(each))
             return
 
 
-def _import_once(before: set[str]) -> Shelf:
+def _import_once(before: set[str], directory: str, words: Sequence[str]) -> Shelf:
     shelf = Shelf()
     for layer in _IMPORTED:
         shelf.show()
@@ -294,6 +299,12 @@ def _import_once(before: set[str]) -> Shelf:
             except Exception:  # what is not there is for the program to find out
                 if name == "torch":  # half of it is loaded: Pythons of their own have to do so
                     os._exit(1)
+        shelf.put(before)
+    if words:
+        shelf.show()
+        of_main = importlib.import_module(_MAIN_IMPORTS)
+        if not of_main.import_all(of_main.imports_of(words, pathlib.Path(directory))):
+            os._exit(1)
         shelf.put(before)
     return shelf
 
@@ -350,8 +361,10 @@ def _is_stopped(pid: int) -> bool:
 
 
 def _renew(shelf: Shelf) -> None:
-    """Make anew what torch and numpy make at their import for one process alone."""
-    torch, numpy = shelf.take("torch"), shelf.take("numpy.random")
+    """Make anew what torch, numpy and Python make at their import for one process alone."""
+    torch, numpy, platform = map(shelf.take, ("torch", "numpy.random", "platform"))
+    if platform is not None:
+        platform._uname_cache = None  # it has the name of a host
     if torch is not None:
         torch.set_num_threads(torch.get_num_threads())  # its pool does not survive a fork
     if numpy is not None:
@@ -497,12 +510,12 @@ def _give_up(error: BaseException) -> NoReturn:
 
 def main(before: set[str]) -> None:
     """The server; returns in no process."""
-    own, further = int(sys.argv[1]), int(sys.argv[2])
+    own, further, *program = sys.argv[1:]
     sys.path.pop(0)  # this directory is on PYTHONPATH as well, and gone by now
     said, writes = os.memfd_create("said"), os.dup(2)
     os.dup2(said, 2)
     gc.disable()
-    shelf = _import_once(before)
+    shelf = _import_once(before, "".join(program[:1]), program[1:])
     inherited = {id(module) for module in (*sys.modules.values(), *shelf.modules())}
     gc.collect()
     gc.freeze()  # the collector would write to, and so copy, every inherited page
@@ -512,7 +525,7 @@ def main(before: set[str]) -> None:
     text = os.pread(said, _MESSAGE_BYTES, 0)
     os.close(said)
     sys.meta_path.insert(0, shelf)
-    orders = socket.socket(fileno=own)
+    orders = socket.socket(fileno=int(own))
     orders.send(b"ready")
     told = _Server(orders).serve()
     try:
@@ -520,7 +533,7 @@ def main(before: set[str]) -> None:
         _renew(shelf)
         if text:
             os.write(2, text)
-        _watch_launcher(further, told["slice_ns"])
+        _watch_launcher(int(further), told["slice_ns"])
     except BaseException as error:
         _give_up(error)
     _run_and_end(told["args"], inherited)
