@@ -1,11 +1,11 @@
-"""How near `flow` is to `packet`, on four sets of collectives and iterations.
+"""How near `flow`, or another predictor, is to `packet`, on sets of collectives and iterations.
 
-    python benchmarks/flow_model.py [--set suite,windows,programs,iterations] [--largest 4MB]
+    python benchmarks/flow_model.py [--set suite,windows,programs,chunks,iterations] [--largest 4MB]
 
 Sets: the standard suite's 128 collectives (`groundwire calibrate --suite standard`), whose windows
 do not limit; all kinds on four fabrics with Linux's windows; programs on three fabrics; the
-iterations of five specs in topologies/. `packet` is the guest's time nearly
-everywhere (docs/packet.md).
+same on one switch, in eight chunks of which two are in flight; the iterations of five specs in
+topologies/. `packet` is the guest's time nearly everywhere (docs/packet.md).
 """
 
 from __future__ import annotations
@@ -79,10 +79,12 @@ def _cases(of: str, largest_bytes: int) -> Iterator[tuple[str, Answers]]:
                 for kind in _KINDS:
                     for size in _SIZES:
                         yield from _collectives(_spec(fabric, kind, size))
-        case "programs":
-            for fabric in ("flat", "fat-tree", "leaf-spine"):
+        case "programs" | "chunks":
+            whole = of == "programs"
+            for fabric in ("flat", "fat-tree", "leaf-spine") if whole else ("flat",):
                 for name in _ALGORITHMS:
-                    programs = f"{{backend: programs, all_reduce: {{algorithm: {name}}}}}"
+                    cut = "" if whole else ", chunks: 8, in_flight: 2"
+                    programs = f"{{backend: programs, all_reduce: {{algorithm: {name}}}{cut}}}"
                     for size in _SIZES:
                         spec = _spec(fabric, "all_reduce", size, programs)
                         for case, answer in _collectives(spec):
@@ -92,21 +94,21 @@ def _cases(of: str, largest_bytes: int) -> Iterator[tuple[str, Answers]]:
                 yield name, _iteration(load_spec(Path(f"topologies/{name}.yaml")))
 
 
-def _row(table: Table, of: str, largest_bytes: int, every: bool) -> None:
-    flow, packet = load_predictor("flow"), load_predictor("packet")
+def _row(table: Table, of: str, model: str, largest_bytes: int, every: bool) -> None:
+    predictors = {name: load_predictor(name) for name in (model, "packet")}
     errors: dict[str, float] = {}
-    took = {"flow": 0.0, "packet": 0.0}
+    took = dict.fromkeys(predictors, 0.0)
     for name, answer in _cases(of, largest_bytes):
         found = {}
         try:
-            for key, predictor in (("flow", flow), ("packet", packet)):
+            for key, predictor in predictors.items():
                 began = time.monotonic()
                 found[key] = answer(predictor)
                 took[key] += time.monotonic() - began
         except CollectiveError:
             continue  # not followed by both
         if found["packet"]:
-            errors[name] = math.log(found["flow"] / found["packet"])
+            errors[name] = math.log(found[model] / found["packet"])
             if every:
                 print(f"{name} {found['flow']:.0f} {found['packet']:.0f}")
     sizes = [abs(error) for error in errors.values()]
@@ -117,7 +119,7 @@ def _row(table: Table, of: str, largest_bytes: int, every: bool) -> None:
         f"{math.expm1(sum(sizes) / len(sizes)):.1%}",
         f"{math.expm1(max(sizes)):.1%}",
         worst,
-        f"{took['flow']:.1f}",
+        f"{took[model]:.1f}",
         f"{took['packet']:.1f}",
     )
 
@@ -128,12 +130,13 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--set", default="suite,windows,programs,iterations", metavar="SET,...")
+    parser.add_argument("--predictor", default="flow", metavar="NAME", help="beside packet")
     parser.add_argument("--largest", default="64MB", metavar="SIZE", help="of the suite")
     parser.add_argument("--every", action="store_true", help="print each case as well")
     given = parser.parse_args()
-    table = Table("set", "cases", "geomean", "worst", "which", "flow, s", "packet, s")
+    table = Table("set", "cases", "geomean", "worst", "which", f"{given.predictor}, s", "packet, s")
     for of in given.set.split(","):
-        _row(table, of, parse_size_bytes(given.largest), given.every)
+        _row(table, of, given.predictor, parse_size_bytes(given.largest), given.every)
     Console(width=140).print(table)
 
 

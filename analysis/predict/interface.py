@@ -22,7 +22,7 @@ from topologies.spec.transports.connections import ONE, Connections, connection_
 
 ENTRY_POINT_GROUP = "groundwire.predictors"
 
-# Imported on demand: flow needs scipy's sparse solver, ns3 and astra much more.
+# Imported on demand: ns3 and astra take long to import.
 _BUILT_IN = {
     "alpha-beta": "analysis.predict.models.alpha_beta:AlphaBeta",
     "textbook": "analysis.predict.models.textbook:Textbook",

@@ -122,7 +122,7 @@ class Fluid {
     std::vector<double> waits() const { return waits_ ? waits_->rows() : std::vector<double>{}; }
 
   private:
-    enum : int64_t { kArrived, kBegun, kLeft, kPosted, kFree, kInOrder };  // of kLeft, with segments and bytes
+    enum : int64_t { kArrived, kBegun, kLeft, kPosted, kFree, kInOrder, kInvited };  // of kLeft, with segments and bytes
     static constexpr int kWhatBits = 3, kBytesBits = 32;
     // A segment counts this in its host's port beyond its bytes on the wire (Endpoint::kSkbBytes, less 90 of headers).
     static constexpr double kSkbBytes = 742;
@@ -167,6 +167,7 @@ class Fluid {
     void deliver(uint32_t quantum, Time now);
     void answer(uint32_t pair, int32_t message, Time now);
     int64_t most_segments(const Pair& pair) const;
+    double idle_notice_ns(const Pair& pair) const;
     void at(double time, int64_t what, uint32_t whose) {
         net_.at_processes(Time(std::nearbyint(time)), What::kFluid, whose, what);
     }
@@ -198,6 +199,7 @@ class Fluid {
     std::unique_ptr<FluidWaits> waits_;
     double notice_bytes_, overhead_ns_, sharing_factor_, answer_bytes_;
     int32_t quanta_per_message_, queued_packets_, refilled_below_;  // the last two of queue pairs, else 0
+    bool notices_queue_;  // else they go by a way of their own
 };
 
 inline Fluid::Fluid(const Columns& from, Network& network, Programs& programs)
@@ -206,7 +208,7 @@ inline Fluid::Fluid(const Columns& from, Network& network, Programs& programs)
     auto served_by = from.ints("fluid.served_by");
     auto weights = from.floats("fluid.weights");
     auto owners = from.shorts("fluid.owners");
-    if (settings.size != 7) throw BadScenario("fluid.settings: found " + std::to_string(settings.size) + " numbers, allowed 7");
+    if (settings.size != 8) throw BadScenario("fluid.settings: found " + std::to_string(settings.size) + " numbers, allowed 8");
     notice_bytes_ = settings[0];
     overhead_ns_ = settings[1];
     sharing_factor_ = settings[2];
@@ -214,6 +216,7 @@ inline Fluid::Fluid(const Columns& from, Network& network, Programs& programs)
     quanta_per_message_ = std::max(1, int32_t(settings[4]));
     queued_packets_ = int32_t(settings[5]);
     refilled_below_ = int32_t(settings[6]);
+    notices_queue_ = settings[7] != 0;
     if (ports.size != 3 * net_.ports.size())
         throw BadScenario("fluid.ports: found " + std::to_string(ports.size) + " numbers, allowed 3 of each port");
     for (size_t i = 0; i < ports.size; i += 3) ports_.push_back({ports[i], ports[i + 1], int64_t(ports[i + 2])});
@@ -255,6 +258,10 @@ inline bool Fluid::send(int32_t pair, int32_t message, bool invites, Time now) {
     if (message == Programs::kNone || invites) {
         bool announces_nothing = queued_packets_ && !invites;  // queue pairs have credits alone
         if (announces_nothing || notice_bytes_ == 0) return true;
+        if (!notices_queue_) {
+            if (invites) at(double(now) + idle_notice_ns(programs_.pair(pair)), kInvited, uint32_t(message));
+            return true;
+        }
         wait({notice_bytes_, notice_bytes_, 0, uint32_t(pair), kNone, message, 1, 0, invites, false, true, false});
         fill(uint32_t(pair), now, false);
         return true;
@@ -279,6 +286,15 @@ inline void Fluid::line_up(uint32_t pair, int32_t message, Time now) {
 inline int64_t Fluid::most_segments(const Pair& pair) const {
     int64_t found = INT32_MAX;
     for (uint32_t i = 0; i < pair.hops; ++i) found = std::min(found, ports_[net_.links[pair.route + i]].segments);
+    return found;
+}
+
+inline double Fluid::idle_notice_ns(const Pair& pair) const {
+    double found = 0;
+    for (uint32_t i = 0; i < pair.hops; ++i) {
+        const Port& port = ports_[net_.links[pair.route + i]];
+        found += port.delay_ns + notice_bytes_ / port.bytes_per_ns;
+    }
     return found;
 }
 
@@ -435,6 +451,8 @@ inline void Fluid::fire(uint32_t whose, int64_t what, Time now) {
         }
         case kFree:
             return serve(whose, now);
+        case kInvited:
+            return programs_.has_been_invited(int32_t(whose), now);
         case kInOrder: {
             Event event = in_order_[whose].front();
             in_order_[whose].pop_front();

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from analysis.predict.engines.message_costs import Effects
 from analysis.predict.interface import PredictorError
 from analysis.predict.models.alpha_beta import AlphaBeta
 from analysis.predict.models.flow import Flow
@@ -115,3 +116,26 @@ compute: {device: none}
         return predict_workload(spec, setting_of_spec(spec), Flow()).iterations[0].duration_ns
 
     assert iteration_ns(text + programs) > 1.3 * iteration_ns(text)
+
+
+@pytest.mark.parametrize("name", ["ring", "double-binary-tree", "direct"])
+def test_on_one_switch_alpha_beta_says_what_flow_says(name: str) -> None:
+    """There hosts' ports are all that is shared, and both serve in the order of arrival."""
+    shape = Shape(Kind.ALL_REDUCE, LARGE, 4, 4)
+    schedule = cut(shape, algorithm(name), Chunking(chunks=8, in_flight=2))
+    one = CollectiveCall(Kind.ALL_REDUCE, LARGE, RANKS, schedule=schedule)
+    assert AlphaBeta().predict(SETTING, one) == pytest.approx(Flow().predict(SETTING, one), 1e-9)
+
+
+def test_where_nothing_is_in_the_way_each_of_two_rounds_takes_one_message() -> None:
+    """A direct all-reduce: an invitation, then 224 segments of a quarter of the data, the last of
+    them stored and forwarded once."""
+    shape = Shape(Kind.ALL_REDUCE, LARGE, 4, 4)
+    schedule = cut(shape, algorithm("direct"), Chunking())
+    one = CollectiveCall(Kind.ALL_REDUCE, LARGE, RANKS, schedule=schedule)
+    bare = AlphaBeta.apart(Effects(acknowledgements=False))
+    (found,) = bare.run(Scenario.of_one(SETTING, one)).durations_ns()
+    ns_per_byte, delay_ns = 8 / 100, 1_000
+    wire = LARGE / 4 + 48 + 224 * 90
+    message = (wire + 9038) * ns_per_byte + 2 * delay_ns
+    assert found == pytest.approx(2 * (2 * 138 * ns_per_byte + 2 * delay_ns + message), abs=4)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 
 import groundwire
 from analysis.predict.engines.joint_programs import JointPrograms
-from analysis.predict.engines.member_programs import Programs
 from analysis.predict.models.packet import Packet
 from analysis.predict.scenario import (
     Act,
@@ -25,9 +23,10 @@ from analysis.predict.scenario import (
 from analysis.predict.setting import setting_of_spec
 from collectives.kinds import Kind, Shape
 from collectives.schedule.gloo import GLOO
-from collectives.schedule.operations import Mark, Start
-from simulation.driven_engine import DrivenEngine, part_words
+from collectives.schedule.operations import Mark
+from simulation.driven_engine import part_words
 from simulation.failure import SimulationError
+from tests.simulation.system_layer import SystemLayer
 from topologies.spec.spec import Spec, parse_spec
 from workloads.models.planned import planned_calls
 
@@ -57,49 +56,6 @@ collectives: {collectives}
     )
 
 
-class _SystemLayer(Programs):
-    """Programs of ranks that a network is driven by."""
-
-    def __init__(self, joint: JointPrograms, network: DrivenEngine) -> None:
-        super().__init__(joint.compiled)
-        self._sizes = joint.size_bytes.tolist()
-        self._ranks = joint.ends.tolist()
-        self._network = network
-
-    def run(self) -> None:
-        """From time 0 until nothing happens."""
-        self._begin()
-        self._network.run()
-
-    def _start(self, operation: Start, now: float) -> None:
-        if operation.sends_first:
-            self._send(operation.sends)
-        for message in operation.receives:
-            then = partial(self._call, self._has_received, message)
-            self._network.receive(*self._of(message), tag=message, then=then)
-        if not operation.sends_first:
-            self._send(operation.sends)
-
-    def _send(self, messages: list[int]) -> None:
-        for message in messages:
-            then = partial(self._call, self._has_sent, message)
-            self._network.send(*self._of(message), tag=message, then=then)
-
-    def _of(self, message: int) -> tuple[int, int, int]:
-        source, destination = self._source[message], self._destination[message]
-        return self._ranks[source], self._ranks[destination], self._sizes[message]
-
-    def _call(self, what: Any, number: int) -> None:
-        what(number, float(self._network.now_ns))
-
-    def _wake_at(self, member: int, at: float) -> None:
-        then = partial(self._call, self._has_slept, member)
-        self._network.sleep(round(at) - self._network.now_ns, then)
-
-    def _admit(self, message: int, now: float) -> None:
-        raise AssertionError("the network does so")
-
-
 def _expect_the_same(spec: Spec) -> None:
     """Two collectives with computing between and after them."""
     setting = setting_of_spec(spec)
@@ -119,7 +75,7 @@ def _expect_the_same(spec: Spec) -> None:
     expected = Packet().run(Scenario(setting, calls, acts))
     joint = JointPrograms(calls, acts, setting.seed)
     with groundwire.drive(spec) as network:
-        _SystemLayer(joint, network).run()
+        SystemLayer(joint, network).run()
     found = joint.timeline()
     assert found.completed_ns == expected.completed_ns
     assert found.posted_ns == expected.posted_ns

@@ -62,9 +62,11 @@ def run_fluid(
     route: Route,
     owners: Sequence[int] = (),
     report: Report | None = None,
+    notices_queue: bool = True,
 ) -> EngineTimeline:
     """Follow joint programs to their end. `owners` has whose each message is, where the timeline is
-    to have waits. Raises PredictorError."""
+    to have waits. Unless `notices_queue`, what invites a message waits in no port. Raises
+    PredictorError."""
     joint.all_carried(paths.setting.transport)
     encoded = EncodedPrograms(joint)
     priority = joint.priorities(paths.setting, costs.carried)
@@ -75,7 +77,8 @@ def run_fluid(
         **pairs,
         **_classes(paths, ports, several),
         **_messages(joint, costs),
-        **_settings(joint, costs, owners, QUANTA_PER_MESSAGE * (_FINER if several else 1)),
+        **_settings(joint, costs, QUANTA_PER_MESSAGE * (_FINER if several else 1), notices_queue),
+        "fluid.owners": np.array(owners, dtype=np.int32),
         **_nothing(len(ports.link)),
     }
     try:
@@ -136,7 +139,7 @@ def _classes(paths: Paths, ports: FluidPorts, several: bool) -> dict[str, Column
 
 def _messages(joint: JointPrograms, costs: MessageCosts) -> dict[str, Column]:
     cut_of, cuts = joint.cuts(costs)
-    announced = bool(costs.wire.control_bytes)
+    announced = bool(costs.control_bytes)
     messages = len(cut_of)
     return {
         "message.sender": np.frombuffer(joint.compiled.sender, dtype=np.int32),
@@ -153,25 +156,23 @@ def _messages(joint: JointPrograms, costs: MessageCosts) -> dict[str, Column]:
 
 
 def _settings(
-    joint: JointPrograms, costs: MessageCosts, owners: Sequence[int], most_quanta: int
+    joint: JointPrograms, costs: MessageCosts, most_quanta: int, notices_queue: bool
 ) -> dict[str, Column]:
     messages = max(1, len(joint.owners))
     carrier = costs.transport.carrier if costs.carried else None
     answer_bytes = costs.wire.completed_by_bytes
     queued, refilled_below = (0, 0) if carrier is None else carrier.in_port
     settings = (
-        float(costs.wire.control_bytes),
+        float(costs.control_bytes),
         costs.parameters.message_overhead_ns,
         costs.sharing_factor,
         0.0 if answer_bytes is None else float(answer_bytes),
         float(min(most_quanta, max(1, _QUANTA_IN_ALL // messages))),
         float(queued),
         float(refilled_below),
+        float(notices_queue),
     )
-    return {
-        "fluid.settings": np.array(settings, dtype=np.float64),
-        "fluid.owners": np.array(owners, dtype=np.int32),
-    }
+    return {"fluid.settings": np.array(settings, dtype=np.float64)}
 
 
 def _nothing(ports: int) -> dict[str, Column]:

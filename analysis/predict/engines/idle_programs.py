@@ -1,4 +1,4 @@
-"""Programs on an idle fabric: only the ports of hosts are shared, fairly, or nothing is.
+"""Programs on an idle fabric, as a fluid: only the ports of hosts are shared, or nothing is.
 
 Where all chunks of a collective run the same program and a bounded number is in flight, each chunk
 that starts replaces one that has ended. After as many as are in flight this repeats, so that time
@@ -8,18 +8,22 @@ many tell the whole.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
+from analysis.predict.engines.fluid import FluidPorts, Route, run_fluid
 from analysis.predict.engines.joint_programs import MOST_MESSAGES, JointPrograms
 from analysis.predict.engines.message_costs import MessageCosts
 from analysis.predict.engines.paths import Paths
-from analysis.predict.engines.rank_programs import RankPrograms, connections_of
-from analysis.predict.engines.wire import Floats, Ints
+from analysis.predict.engines.wire import Ints
 from analysis.predict.interface import PredictorError
 from collectives.call import CollectiveCall
 from collectives.schedule.program import ProgramSchedule
+
+Bools = npt.NDArray[np.bool_]
 
 
 def price_idle(paths: Paths, call: CollectiveCall, costs: MessageCosts) -> float:
@@ -58,12 +62,9 @@ def _priced(paths: Paths, call: CollectiveCall, costs: MessageCosts) -> float:
 
 
 def run_idle(paths: Paths, joint: JointPrograms, costs: MessageCosts) -> None:
-    """Run collectives that are in flight together. `costs` has the effects and the parameters; its
-    call's kind says how messages that share a port slow each other down."""
-    source, destination = joint.pairs
-    ranks = joint.ends
-    shared, capacity = _ports(paths, paths.follow(ranks[source], ranks[destination]), costs)
-    _run(paths, joint, costs, shared, capacity)
+    """Run collectives that are in flight together. Between its first link and its last one each
+    pair of ends has links of its own, as fast as those of the fabric."""
+    run_fluid(paths, joint, costs, _route(costs, lambda at, hops: (at > 0) & (at < hops - 1)))
 
 
 def run_apart(paths: Paths, joint: JointPrograms, costs: MessageCosts) -> None:
@@ -72,48 +73,24 @@ def run_apart(paths: Paths, joint: JointPrograms, costs: MessageCosts) -> None:
     its sender has posted it and the receiver's word has come, and the one before it has left; its
     bytes take the slowest link's time for them, and a frame of them is stored and forwarded at each
     of the others."""
-    source, destination = joint.pairs
-    ranks = joint.ends
-    links = paths.follow(ranks[source], ranks[destination])
-    if not links.shape[1] or (links[:, 0] == paths.links).any():
-        raise PredictorError("its ranks share a host; what these exchange is not predicted")
-    shared, capacity = _ports(paths, links, costs)
-    _run(paths, joint, costs, shared[:, 2:], capacity)
+    route = _route(costs, lambda at, hops: at < hops)
+    run_fluid(paths, joint, costs, route, notices_queue=False)
 
 
-def _run(
-    paths: Paths, joint: JointPrograms, costs: MessageCosts, shared: Ints, capacity: Floats
-) -> None:
-    """`shared` has the links that each pair shares with others, as a path matrix."""
-    messages = len(joint.owners)
-    if messages > MOST_MESSAGES:
-        raise PredictorError(f"found {messages:,} messages, allowed {MOST_MESSAGES:,}")
-    joint.all_carried(paths.setting.transport)
-    source, destination = joint.pairs
-    ranks = joint.ends
-    programs = RankPrograms(
-        joint.compiled,
-        joint.wire_bytes(costs),
-        connections_of(paths, ranks, (source, destination), shared, capacity, costs),
-        capacity.tolist(),
-        costs.parameters.message_overhead_ns,
-        costs.sharing_factor,
-    )
-    programs.run()
+def _route(costs: MessageCosts, has_own: Callable[[Ints, Ints], Bools]) -> Route:
+    """Routes by the first of equal-cost paths. `has_own` has (places in a path, how many links each
+    path has) -> whether a pair has a port of its own in place of the link there."""
 
+    def route(
+        paths: Paths, source: Ints, destination: Ints, carried: bool, groups: Sequence[str | None]
+    ) -> tuple[Ints, FluidPorts]:
+        links = paths.follow(source, destination)
+        is_link = links < paths.links
+        own = has_own(np.arange(links.shape[1]), is_link.sum(axis=1, keepdims=True))
+        stands_for = np.concatenate([np.arange(paths.links), links[own]])
+        links[~is_link] = len(stands_for)
+        links[own] = np.arange(paths.links, len(stands_for))
+        rate_bps = paths.rate_bps[stands_for] * costs.parameters.bandwidth_efficiency
+        return links, FluidPorts(rate_bps / 8e9, stands_for)
 
-def _ports(paths: Paths, links: Ints, costs: MessageCosts) -> tuple[Ints, Floats]:
-    """(the first and the last link of each path, and one of its own that is as slow as the
-    slowest; the capacity of all these in bytes per ns)."""
-    pairs = np.arange(len(links))
-    hops = (links < paths.links).sum(axis=1)
-    slowest = paths.costs_of(links)
-    with np.errstate(divide="ignore"):  # no link is between a rank and the switch on its own host
-        own_capacity = 1 / slowest.ns_per_byte
-    capacity = np.concatenate([paths.rate_bps / 8e9, own_capacity])
-    own = paths.links + pairs
-    columns = [links[:, 0], links[pairs, np.maximum(hops - 1, 0)], own]
-    # A path of one link has it once, and one of none has none.
-    columns[0] = np.where(hops > 0, columns[0], len(capacity))
-    columns[1] = np.where(hops > 1, columns[1], len(capacity))
-    return np.stack(columns, axis=1), capacity * costs.parameters.bandwidth_efficiency
+    return route

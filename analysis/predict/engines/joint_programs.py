@@ -213,16 +213,6 @@ class JointPrograms:
         keys = np.unique(source * ends + np.frombuffer(self.compiled.destination, dtype=np.int32))
         return keys // ends, keys % ends
 
-    def wire_bytes(self, costs: MessageCosts) -> list[float]:
-        """The bytes of each message, by its own collective's kind."""
-        sizes, owners = self.size_bytes, np.array(self.owners, dtype=np.int64)
-        found = np.zeros(len(sizes))
-        for number in np.unique(owners):
-            own = replace(costs, call=self.calls[number].call)
-            found[owners == number] = own.wire_bytes(sizes[owners == number])
-        wire: list[float] = found.tolist()
-        return wire
-
     def cuts(self, costs: MessageCosts) -> tuple[npt.NDArray[np.int32], list[Cut]]:
         """(by message, how it is cut into segments by its own collective's kind; each way to be
         cut)."""

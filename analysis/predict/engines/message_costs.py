@@ -86,6 +86,11 @@ class MessageCosts:
         return self.parameters.sharing_factor(self.call.kind)
 
     @property
+    def control_bytes(self) -> int:
+        """The bytes of what a receiver tells the sender before a message, if anything."""
+        return self.wire.control_bytes if self.effects.rendezvous else 0
+
+    @property
     def notice_bytes(self) -> int:
         """The bytes that go the way of a message to prepare it, and the one that comes in
         meanwhile."""
@@ -113,7 +118,8 @@ class MessageCosts:
         full, full_bytes, rest_bytes = self.wire.cut(size_bytes)
         bare = full * full_bytes + rest_bytes
         followed = self.wire.completed_by_bytes is not None
-        more = 1.0 if followed else float(self.wire_bytes(size_bytes)) / bare
+        keeps = followed and self.effects.headers
+        more = 1.0 if keeps else float(self.wire_bytes(size_bytes)) / bare
         return Cut(full, full_bytes * more, rest_bytes * more)
 
     def ns_per_byte(self, costs: PathCosts) -> Floats:
@@ -124,20 +130,12 @@ class MessageCosts:
         """From posting a receive to the arrival of what tells the sender of it."""
         if not self.effects.rendezvous:
             return np.zeros(len(costs.hops))
-        return self._latency_ns(costs, self.wire.control_bytes)
-
-    def acknowledgement_ns(self, costs: PathCosts) -> Floats | None:
-        """From a message's arrival to its sender's hearing of it over the path back, where that
-        completes the send; None where a send is complete once the socket has it."""
-        by_bytes = self.wire.completed_by_bytes
-        return None if by_bytes is None else self._latency_ns(costs, by_bytes)
+        latency_ns = self._framed(costs).latency_ns(self.wire.control_bytes)
+        return latency_ns + self._overhead_ns(costs)
 
     def tail_ns(self, costs: PathCosts, wire_bytes: npt.ArrayLike) -> Floats:
         """The time of a message beyond its serialisation on the slowest link."""
         return self._framed(costs).tail_ns(wire_bytes) + self._overhead_ns(costs)
-
-    def _latency_ns(self, costs: PathCosts, wire_bytes: int) -> Floats:
-        return self._framed(costs).latency_ns(wire_bytes) + self._overhead_ns(costs)
 
     def _overhead_ns(self, costs: PathCosts) -> Floats:
         return np.asarray(costs.hops * self.parameters.hop_overhead_ns, dtype=np.float64)

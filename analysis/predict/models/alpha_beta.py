@@ -1,9 +1,10 @@
 """Latency and bandwidth alone: Gloo's protocol on an idle fabric, where only hosts' ports are
 shared.
 
-Rings, barriers and permutations are evaluated step by step for all members at once (`lockstep`);
-all-to-all, trees and rooted collectives, whose messages share a port, in closed form with fair
-sharing. Every path has its own latency and rate.
+Programs, and what is in flight together, are a fluid (`idle_programs`). Gloo's own alone have
+recurrences and closed forms, for thousands of ranks: rings, barriers and permutations step by step
+for all members at once (`lockstep`), all-to-all, trees and rooted collectives, whose messages share
+a port, with fair sharing. Every path has its own latency and rate.
 """
 
 from __future__ import annotations
@@ -80,7 +81,10 @@ class AlphaBeta(Simulator):
             raise PredictorError(f"{self.name} does not follow collectives of Gloo's own together")
         if not at_most(MOST_MESSAGES, calls, setting.seed):
             raise PredictorError(f"found more messages than {self.name} follows, {MOST_MESSAGES:,}")
-        joint, paths = JointPrograms(calls, scenario.acts, setting.seed), paths_of(setting)
+        joint, paths = (
+            JointPrograms(calls, scenario.acts, setting.seed, follows_steps=True),
+            paths_of(setting),
+        )
         costs = MessageCosts.on(paths, joint.first, self.parameters, self._effects)
         self._run_joint(paths, joint, costs)
         return joint.timeline()
