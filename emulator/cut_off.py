@@ -5,7 +5,6 @@ from __future__ import annotations
 from topologies.fabrics.selectors import links_between
 from topologies.spec.run_sections import LinkDown, LinkUp
 from topologies.spec.spec import Spec
-from topologies.units import format_time
 
 _NAMED = 4
 
@@ -38,15 +37,11 @@ def cut_off_by_faults(spec: Spec) -> str | None:
         return None
     links = ", ".join(
         dict.fromkeys(
-            f"link {fault.link} is down from {_begin(fault)} on" for fault in down.values()
+            f"link {fault.link} is down from {fault.begins} on" for fault in down.values()
         )
     )
     alone, others = (_named(spec, part) for part in (parts[0], parts[-1]))
     return f"{links}, and nothing brings it back: {alone} cannot reach {others}, and each waits"
-
-
-def _begin(fault: LinkDown) -> str:
-    return f"iteration {fault.iteration}" if fault.at_ns is None else format_time(fault.at_ns)
 
 
 def _named(spec: Spec, ranks: list[int]) -> str:

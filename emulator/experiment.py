@@ -38,6 +38,7 @@ from emulator.progress import STANDS, Progress, Report
 from emulator.ranks.aggregation.process import AggregationJob
 from emulator.ranks.failures.hang_watch import HangWatch
 from emulator.ranks.launcher import FailedJob, Launcher
+from emulator.ranks.moments import moments_heard
 from emulator.ranks.processes import processes_of_jobs
 from emulator.ranks.program import ProgramJob
 from emulator.ranks.seen_calls import LIVE, SeenCalls
@@ -136,6 +137,8 @@ def run_experiment(
                 order=partial(_order, launcher, _hosts_of_jobs(spec)),
             )
         )
+        if any(fault.at_ns is None for fault in spec.faults):
+            stack.enter_context(moments_heard(network, faults.on_moment))
         capture = _start_capture(spec, kernel, network, run_directory)
         if capture is not None:
             stack.enter_context(capture)

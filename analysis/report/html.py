@@ -117,7 +117,7 @@ def _ends(values: Iterable[int]) -> list[int]:
 
 
 def _fault(fault: FaultSpec) -> str:
-    begins = f"iteration {fault.iteration}" if fault.at_ns is None else format_time(fault.at_ns)
+    begins = fault.begins
     lasts_ns: int | None = None
     match fault:
         case NodeDies():

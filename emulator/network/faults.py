@@ -68,6 +68,22 @@ _Downs = LinkDown | Flap | Partition | Kill
 ProcessOrder = Literal["kill", "restart", "freeze", "thaw", "limit"]
 
 
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A rank of a program is about to begin an `iteration`, or to post an `operation`; the other
+    is None. The only job has no name."""
+
+    job: str
+    rank: int
+    iteration: int | None = None
+    operation: int | None = None
+
+
+# A rank goes on so long after a fault of its moment has begun: what is to be killed or stopped is.
+_SETTLED_NS = 1_000
+_REALLY_SETTLED_NS = 5_000_000
+
+
 @dataclass(order=True)
 class _ScheduledAction:
     at_ns: int
@@ -112,6 +128,7 @@ class FaultInjector:
         self._numbers = itertools.count()
         self._changed = threading.Condition()
         self._stopping = False
+        self._told: list[threading.Event] = []
         self._failure: BaseException | None = None
         self._thread: threading.Thread | None = None
         self._all = tuple(faults)
@@ -161,8 +178,25 @@ class FaultInjector:
     def on_iteration(self, iteration: int, began_ns: int | None = None) -> None:
         """An iteration begins now, or began at `began_ns` of the monotonic clock."""
         now_ns = time.monotonic_ns() if began_ns is None else began_ns
+        self._begin(lambda fault: _start_ns(fault, iteration, now_ns))
+
+    def on_moment(self, moment: Moment) -> None:
+        """A rank has come to a moment that a fault names. Returns when the fault has begun."""
+        settled = threading.Event()
+        with self._changed:
+            if self._stopping or self._failure is not None:
+                return
+            self._told.append(settled)
+        now_ns = time.monotonic_ns()
+        self._begin(lambda fault: now_ns if _is_of(fault, moment) else None)
+        settles_ns = _REALLY_SETTLED_NS if self._real_time_priority else _SETTLED_NS
+        self._plan_action(now_ns + settles_ns, settled.set)
+        settled.wait()
+
+    def _begin(self, start: Callable[[TimedFault], int | None]) -> None:
+        """Plan all faults for which `start` has a time of the monotonic clock."""
         for fault, links in self._faults:
-            start_ns = _start_ns(fault, iteration, now_ns)
+            start_ns = start(fault)
             if start_ns is None:
                 continue
             if isinstance(fault, Flap):
@@ -175,18 +209,18 @@ class FaultInjector:
                 if lasts_ns is not None:
                     self._plan(start_ns + lasts_ns, fault, link.index, begins=False)
         for victim in self._of_processes:
-            start_ns = _start_ns(victim, iteration, now_ns)
+            start_ns = start(victim)
             if start_ns is not None:
                 self._plan_victim(victim, start_ns)
         for clock in self._of_clocks:
-            start_ns = _start_ns(clock, iteration, now_ns)
+            start_ns = start(clock)
             if start_ns is not None:
                 self._plan_action(start_ns, partial(self._set_clock, clock, start_ns, True))
                 if clock.duration_ns is not None:
                     ends = partial(self._set_clock, clock, start_ns, False)
                     self._plan_action(start_ns + clock.duration_ns, ends)
         for death in self._deaths:
-            start_ns = _start_ns(death, iteration, now_ns)
+            start_ns = start(death)
             if start_ns is not None:
                 self._plan_action(start_ns, partial(self._kill, death))
 
@@ -194,7 +228,7 @@ class FaultInjector:
     def missed(self) -> list[str]:
         """The faults of the spec that have not begun, in words."""
         return [
-            f"{_describe(fault)} at {_when(fault)}"
+            f"{_describe(fault)} at {fault.begins}"
             for fault in self._all
             if id(fault) not in self._begun
         ]
@@ -285,13 +319,21 @@ class FaultInjector:
                         break
                     self._changed.wait(left_ns / 1e9)
                 if self._stopping:
+                    self._let_go()
                     return
                 due = heapq.heappop(self._timetable)
             try:
                 due.action()
             except BaseException as problem:
-                self._failure = problem
+                with self._changed:
+                    self._failure = problem
+                    self._let_go()
                 return
+
+    def _let_go(self) -> None:
+        """Nobody waits for a fault any more."""
+        for settled in self._told:
+            settled.set()
 
     def _apply(self, fault: _OnLinks, link: int, begins: bool) -> None:
         active = self._active.setdefault(link, [])
@@ -311,6 +353,17 @@ class FaultInjector:
         if moved:
             self._network.set_routes(compute_routes(self._network.fabric, self._down))
         self.events.append(FaultEvent(time.monotonic_ns(), link, _describe(fault), begins))
+
+
+def _is_of(fault: TimedFault, moment: Moment) -> bool:
+    """Whether a fault begins at a moment of a rank."""
+    job = fault.job if isinstance(fault, ProcessFault) else None
+    if fault.counting_rank != moment.rank or (moment.job and job != moment.job):
+        return False
+    return fault.at_ns is None and (fault.iteration, fault.operation) == (
+        moment.iteration,
+        moment.operation,
+    )
 
 
 def _start_ns(fault: TimedFault, iteration: int, now_ns: int) -> int | None:
@@ -345,10 +398,6 @@ def _impairment(network: Network, link: int, active: Sequence[_OnLinks], down: b
             case LinkUp() | LinkDown() | Flap() | Partition() | Kill():
                 pass
     return result
-
-
-def _when(fault: TimedFault) -> str:
-    return f"iteration {fault.iteration}" if fault.at_ns is None else format_time(fault.at_ns)
 
 
 def _describe(fault: FaultSpec) -> str:

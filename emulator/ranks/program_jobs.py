@@ -21,6 +21,7 @@ from emulator.network.host_places import make_host_places
 from emulator.network.network import Network
 from emulator.ranks.caller import Caller, python_line, read_library, read_times
 from emulator.ranks.gate import Seat
+from emulator.ranks.moments import moments_plan
 from emulator.ranks.mpi.launch import mpi_variables, switches_variables, write_mpi_files
 from emulator.ranks.program import Importing, ProgramJob
 from emulator.ranks.simulated.network import simulated_directory
@@ -90,6 +91,7 @@ def program_jobs(
         head = {"event": "rank", "rank": rank, "host": host, "address": address}
         (ranks / f"{rank:03d}.jsonl").write_text(json.dumps(head, separators=(",", ":")) + "\n")
     plan = _plan(spec, workload, real_time, seat) | {
+        "moments": moments_plan(spec, network, "" if seat is None else seat.job),
         "charge": _charge_plan(spec.compute, workload, run_directory),
         PLAN_KEY: _gpus(spec.compute, workload, network, run_directory, hosts),
     }
@@ -134,6 +136,7 @@ def _plan(
         "observe": workload.observe,
         "steps": any(isinstance(fault, Kill) for fault in spec.faults),
         "grid_ns": None if real_time else _GRID_NS,
+        "moments": None,
         "charge": None,
         "programs": _ROOT if spec.collectives.backend != "gloo" else None,
         PLAN_KEY: None,

@@ -15,7 +15,7 @@ from groundwire.commands.execute import ExecRefused, Per, load_program, starts
 from groundwire.commands.run import KERNELS, HangOption, KernelChoice, KernelOption, SetOption
 from groundwire.pipeline import run_directory
 from groundwire.search.search import Found, Search
-from groundwire.search.variations import HARMLESS, VARIED
+from groundwire.search.variations import HARMLESS, VARIED, Within
 from groundwire.studies.dask_engine import DaskEngine
 from topologies.spec.errors import suggestion
 from topologies.units import parse_time_ns
@@ -55,6 +55,14 @@ def search(
             help="Flaps, kills and limits of memory begin within so long of the programs' start.",
         ),
     ] = "10s",
+    within_operations: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="kill-step kills before one of the first N collectives and messages of a rank.",
+        ),
+    ] = 1000,
     ranks: Annotated[
         int | None,
         typer.Option("--ranks", "-n", metavar="N", help="World size (default: all hosts)."),
@@ -120,8 +128,9 @@ def search(
     with run_directory(spec.model_copy(update={"name": f"{spec.name}-search"}), out) as place:
         place.mkdir(parents=True, exist_ok=True)
         engine = DaskEngine(scheduler, workers)
-        span_ns, wanted = parse_time_ns(within), KERNELS[kernel]
-        with Search(spec, varied, span_ns, place, wanted, engine, told) as looked:
+        wanted = KERNELS[kernel]
+        limits = Within(parse_time_ns(within), within_operations)
+        with Search(spec, varied, limits, place, wanted, engine, told) as looked:
             found = looked.run(range(first_seed, first_seed + seeds))
             for number, kind in enumerate(found, start=1):
                 if reduce:

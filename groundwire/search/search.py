@@ -15,7 +15,7 @@ from emulator.session import KernelKind, choose_kernel
 from emulator.virtual.building.build import ensure_kernel
 from emulator.virtual.failure import VirtualKernelError
 from groundwire.pipeline import run, silent
-from groundwire.search.variations import Fault, Orders, variation, with_faults
+from groundwire.search.variations import Fault, Orders, Within, variation, with_faults
 from groundwire.studies.dask_engine import DaskEngine
 from groundwire.studies.engine import Engine, JobEvent
 from groundwire.studies.jobs import Job, emulation
@@ -83,13 +83,13 @@ class Search:
         self,
         spec: Spec,
         varied: Sequence[str],
-        span_ns: int,
+        within: Within,
         out: Path,
         kernel: KernelKind | None = None,
         engine: Engine | None = None,
         told: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self._spec, self._varied, self._span_ns = spec, tuple(varied), span_ns
+        self._spec, self._varied, self._within = spec, tuple(varied), within
         self._out, self._kernel = out, kernel
         self._engine, self._told = engine or DaskEngine(), told
         self._held = ExitStack()
@@ -103,7 +103,7 @@ class Search:
     def run(self, seeds: Sequence[int]) -> list[Found]:
         """Run each seed. Returns the kinds of failures, the one of most seeds first. Raises
         EngineError, SpecError."""
-        specs = {seed: variation(self._spec, seed, self._varied, self._span_ns) for seed in seeds}
+        specs = {seed: variation(self._spec, seed, self._varied, self._within) for seed in seeds}
         if choose_kernel(self._spec, self._kernel) == "virtual":
             with suppress(VirtualKernelError):  # each run says so
                 kernel = ensure_kernel(lambda line: None)

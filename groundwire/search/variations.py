@@ -12,7 +12,6 @@ from topologies.spec.spec import Spec, parse_dict
 from topologies.units import format_signed_time, format_size, format_time
 
 Fault = dict[str, Any]
-Drawer = Callable[[random.Random, Spec, int], list[Fault]]
 
 _LONGEST_LATE_NS = 500_000_000
 _SLOWEST = 10
@@ -25,6 +24,18 @@ _MOST_DRIFT_PPM = 100
 
 
 @dataclass(frozen=True, slots=True)
+class Within:
+    """Faults that happen once begin within `span_ns` of the programs' start, or before one of the
+    first `operations` that a rank posts."""
+
+    span_ns: int
+    operations: int = 1000
+
+
+Drawer = Callable[[random.Random, Spec, Within], list[Fault]]
+
+
+@dataclass(frozen=True, slots=True)
 class Orders:
     """The seeds that order who is ready at one time: ranks, and threads of a process; 0: as Linux
     has it."""
@@ -33,7 +44,7 @@ class Orders:
     threads: int = 0
 
 
-def _late_starts(drawn: random.Random, spec: Spec, span_ns: int) -> list[Fault]:
+def _late_starts(drawn: random.Random, spec: Spec, within: Within) -> list[Fault]:
     """Each rank sets out up to half a second late."""
     return [
         {"kind": "freeze", "rank": rank, "at": "0ns",
@@ -42,7 +53,7 @@ def _late_starts(drawn: random.Random, spec: Spec, span_ns: int) -> list[Fault]:
     ]  # fmt: skip
 
 
-def _latencies(drawn: random.Random, spec: Spec, span_ns: int) -> list[Fault]:
+def _latencies(drawn: random.Random, spec: Spec, within: Within) -> list[Fault]:
     """Each link's delay becomes up to ten times what the spec says."""
     return [
         {"kind": "delay", "link": f"{link.a.node}-{link.b.node}", "at": "0ns",
@@ -51,7 +62,7 @@ def _latencies(drawn: random.Random, spec: Spec, span_ns: int) -> list[Fault]:
     ]  # fmt: skip
 
 
-def _slow_rank(drawn: random.Random, spec: Spec, span_ns: int) -> list[Fault]:
+def _slow_rank(drawn: random.Random, spec: Spec, within: Within) -> list[Fault]:
     """One rank stands still for a part of each stretch of time."""
     every_ns = drawn.choice([1_000_000, 10_000_000, 100_000_000])
     return [
@@ -61,36 +72,44 @@ def _slow_rank(drawn: random.Random, spec: Spec, span_ns: int) -> list[Fault]:
     ]  # fmt: skip
 
 
-def _flap(drawn: random.Random, spec: Spec, span_ns: int) -> list[Fault]:
+def _flap(drawn: random.Random, spec: Spec, within: Within) -> list[Fault]:
     """One link goes down a few times."""
     every_ns = drawn.randrange(20_000_000, 500_000_000, 1_000)
     return [
-        {"kind": "flap", "link": _link(drawn, spec), "at": _at(drawn, span_ns),
+        {"kind": "flap", "link": _link(drawn, spec), "at": _at(drawn, within),
          "every": format_time(every_ns), "down": format_time(every_ns // 4),
          "duration": format_time(every_ns * drawn.randint(1, 5))}
     ]  # fmt: skip
 
 
-def _loss(drawn: random.Random, spec: Spec, span_ns: int) -> list[Fault]:
+def _loss(drawn: random.Random, spec: Spec, within: Within) -> list[Fault]:
     """One link loses up to a packet in a hundred."""
     value = f"{drawn.uniform(0.01, 1):.3f}%"
     return [{"kind": "loss", "link": _link(drawn, spec), "at": "0ns", "value": value}]
 
 
-def _kill(drawn: random.Random, spec: Spec, span_ns: int) -> list[Fault]:
+def _kill(drawn: random.Random, spec: Spec, within: Within) -> list[Fault]:
     """One rank is killed at some time."""
     rank = drawn.randrange(spec.ranks)
-    return [{"kind": "kill", "rank": rank, "at": _at(drawn, span_ns)}]
+    return [{"kind": "kill", "rank": rank, "at": _at(drawn, within)}]
 
 
-def _memory(drawn: random.Random, spec: Spec, span_ns: int) -> list[Fault]:
+def _kill_step(drawn: random.Random, spec: Spec, within: Within) -> list[Fault]:
+    """One rank is killed before it posts a collective or a message: as often before one of the
+    first ten as of the next ninety, as nobody knows how many there will be."""
+    rank = drawn.randrange(spec.ranks)
+    operation = int((within.operations + 1) ** drawn.random()) - 1
+    return [{"kind": "kill", "rank": rank, "operation": operation}]
+
+
+def _memory(drawn: random.Random, spec: Spec, within: Within) -> list[Fault]:
     """One rank may take 1 MB to 1 GB more of memory than it has at some time."""
     value = format_size(round(2 ** drawn.uniform(0, 10)) * 1_000_000)
     rank = drawn.randrange(spec.ranks)
-    return [{"kind": "memory-limit", "rank": rank, "at": _at(drawn, span_ns), "value": value}]
+    return [{"kind": "memory-limit", "rank": rank, "at": _at(drawn, within), "value": value}]
 
 
-def _clocks(drawn: random.Random, spec: Spec, span_ns: int) -> list[Fault]:
+def _clocks(drawn: random.Random, spec: Spec, within: Within) -> list[Fault]:
     """Each host's clock is ahead or behind from the beginning, and drifts."""
     return [
         {"kind": "clock", "host": host, "at": "0ns",
@@ -101,7 +120,7 @@ def _clocks(drawn: random.Random, spec: Spec, span_ns: int) -> list[Fault]:
     ]  # fmt: skip
 
 
-def _nothing(drawn: random.Random, spec: Spec, span_ns: int) -> list[Fault]:
+def _nothing(drawn: random.Random, spec: Spec, within: Within) -> list[Fault]:
     """The order of ranks, or of threads, that are ready at one time is varied, and is no fault."""
     return []
 
@@ -114,6 +133,7 @@ VARIED: Mapping[str, Drawer] = {
     "flap": _flap,
     "loss": _loss,
     "kill": _kill,
+    "kill-step": _kill_step,
     "memory": _memory,
     "threads": _nothing,
     "clock": _clocks,
@@ -123,13 +143,13 @@ HARMLESS = ("order", "starts", "latency", "slow")
 """The variations that a program has to bear without an error."""
 
 
-def variation(spec: Spec, seed: int, varied: Sequence[str], span_ns: int) -> Spec:
+def variation(spec: Spec, seed: int, varied: Sequence[str], within: Within) -> Spec:
     """The spec of a seed: its random numbers and ports, the order of ranks, and faults that are
-    drawn from it; those that happen once do so within `span_ns`. Each kind draws from a sequence of
-    its own, so that one more kind leaves the others as they are."""
+    drawn from it, `within` those limits. Each kind draws from a sequence of its own, so that one
+    more kind leaves the others as they are."""
     faults: list[Fault] = []
     for name in varied:
-        faults += VARIED[name](random.Random(f"{seed} {name}"), spec, span_ns)
+        faults += VARIED[name](random.Random(f"{seed} {name}"), spec, within)
     orders = Orders(seed if "order" in varied else 0, seed if "threads" in varied else 0)
     return with_faults(spec, seed, faults, orders)
 
@@ -147,5 +167,5 @@ def _link(drawn: random.Random, spec: Spec) -> str:
     return f"{link.a.node}-{link.b.node}"
 
 
-def _at(drawn: random.Random, span_ns: int) -> str:
-    return format_time(drawn.randrange(_SOON_NS, max(2 * _SOON_NS, span_ns), 1_000))
+def _at(drawn: random.Random, within: Within) -> str:
+    return format_time(drawn.randrange(_SOON_NS, max(2 * _SOON_NS, within.span_ns), 1_000))

@@ -88,12 +88,85 @@ def test_a_program_sees_each_fault_for_as_long_as_it_lasts(tmp_path: Path, impor
         ("{kind: kill, job: other, at: 0s}", "expected the run's only job, spec"),
         ("{kind: memory-limit, rank: 2, at: 0s, value: 1MB}", "expected at most 1"),
         ("{kind: partition, nodes: [h9], at: 0s}", "expected nodes of the fabric"),
+        ("{kind: kill, rank: 1, iteration: 1, operation: 1}", "expected either `at` (a time), `it"),
     ],
 )
 def test_faults_that_cannot_be_are_refused(fault: str, words: str) -> None:
     with pytest.raises(SpecError) as refused:
         parse_spec(f"name: spec\n{_STAR}{_TWO}faults: [{fault}]\n")
     assert words in str(refused.value)
+
+
+@pytest.mark.parametrize("counted", ["iteration", "operation"])
+def test_what_nobody_counts_is_refused(counted: str) -> None:
+    own = "workload: {kind: collectives, ranks: 2, operations: [{kind: all_reduce, size: 1KB}]}\n"
+    unseen = "workload: {kind: command, argv: [python], ranks: 2, observe: false}\n"
+    fault = f"faults: [{{kind: loss, link: h0-s0, {counted}: 7, value: 1%}}]\n"
+    with pytest.raises(SpecError, match=rf"faults\[0\].{counted}"):
+        parse_spec(f"name: spec\n{_STAR}{own}{fault}")
+    with pytest.raises(SpecError, match="observe: false: the observer counts"):
+        parse_spec(f"name: spec\n{_STAR}{unseen}{fault}")
+
+
+_MOMENTS = """
+import time, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
+try:
+    for step in range(9):
+        began_ns = time.monotonic_ns()
+        dist.all_reduce(torch.ones(1000))
+        print(step, time.monotonic_ns() - began_ns, flush=True)
+        optimizer.step()
+except RuntimeError:
+    print("lost", time.monotonic_ns(), flush=True)
+"""
+_AT_MOMENTS = """
+  - {kind: delay, link: h1-s0, iteration: 1, value: 1ms}
+  - {kind: freeze, rank: 1, iteration: 3, duration: 100ms}
+  - {kind: kill, rank: 1, operation: 5}
+  - {kind: kill, rank: 1, iteration: 8}
+"""
+
+
+def test_faults_begin_at_a_step_to_the_nanosecond_and_again(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(_MOMENTS)
+    (tmp_path / "fabric.yaml").write_text(f"{FABRIC}faults:{_AT_MOMENTS}")
+    said = []
+    for out in ("one", "two"):
+        done = execute(
+            tmp_path, "fabric.yaml", "--kernel", "virtual", "--out", out, "--ranks", "2", "--set",
+            "capture.points=[]", "--set", "predict=[]", "--", "python", "program.py",
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        ranks = tmp_path / out / "ranks"
+        said.append([(ranks / f"{rank:03d}.out").read_text() for rank in range(2)])
+    assert said[0] == said[1]
+    lines = [line.split() for line in said[0][0].splitlines()]
+    assert [line[0] for line in lines] == ["0", "1", "2", "3", "4", "lost"]
+    took_ms = [int(line[1]) / 1e6 for line in lines[:5]]
+    assert took_ms[0] < 1  # propagation of 1 us, there and back
+    assert all(2 < took_ms[step] < 20 for step in (1, 2, 4))  # 1 ms, there and back
+    assert 100 < took_ms[3] < 120
+    assert [line.split()[0] for line in said[0][1].splitlines()] == ["0", "1", "2", "3", "4"]
+    environment = json.loads((tmp_path / "one" / "environment.json").read_text())
+    whats = [(each["what"], each["began"]) for each in environment["faults"]]
+    assert whats == [
+        ("delay 1ms on h1-s0", True),
+        ("freeze rank 1 for 100ms", True),
+        ("freeze rank 1 for 100ms", False),
+        ("kill rank 1", True),
+    ]
+    assert environment["missed_faults"] == ["kill rank 1 at iteration 8"]
+    result = json.loads((tmp_path / "one" / "result.json").read_text())
+    assert any("kill rank 1 at iteration 8" in note for note in result["notes"])
+
+
+def test_a_rank_of_a_job_is_killed_at_a_step_of_its_own() -> None:
+    fault = "{kind: kill, job: b, rank: 1, iteration: 3}"
+    spec = parse_spec(f"{_JOBS}faults: [{fault}]\n")
+    kept = [[each.begins for each in spec.of_job(job).faults] for job in spec.jobs]
+    assert kept == [[], ["iteration 3"]]
 
 
 def test_ranks_of_our_own_are_not_killed() -> None:

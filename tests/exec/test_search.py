@@ -14,11 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groundwire.search.search import Failure, Found, Search, signature_of
-from groundwire.search.variations import HARMLESS, VARIED, variation
+from groundwire.search.variations import HARMLESS, VARIED, Within, variation
 from tests.session.command import ROOT
 from topologies.spec.run_sections import Freeze
 from topologies.spec.spec import Spec, parse_spec
 
+_WITHIN = Within(10**9)
 _SPEC = """
 name: four
 fabric: {kind: flat, hosts: 4, link: {rate: 25Gbps, delay: 1us, mtu: 9000}}
@@ -70,23 +71,37 @@ else:
             raise RuntimeError("a rank is taken for dead")
 """
 
+_SAVED = """
+import os, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+saved = False
+try:
+    for step in range(6):
+        dist.all_reduce(torch.ones(1))
+        if step == 2:
+            saved = True  # from here on a rank may die
+except RuntimeError:
+    if not saved:
+        raise RuntimeError("nothing is saved") from None
+"""
+
 
 @given(st.integers(min_value=1, max_value=2**31), st.sets(st.sampled_from(sorted(VARIED))))
 def test_a_seed_is_one_spec_and_a_kind_more_leaves_the_others(seed: int, kinds: set[str]) -> None:
     spec = parse_spec(_SPEC)
     varied = sorted(kinds)
-    found = variation(spec, seed, varied, 10**9)
-    assert found == variation(spec, seed, varied, 10**9)
+    found = variation(spec, seed, varied, _WITHIN)
+    assert found == variation(spec, seed, varied, _WITHIN)
     assert parse_spec(found.to_yaml()) == found
     assert (found.seed, found.virtual.order) == (seed, seed if "order" in kinds else 0)
     assert found.virtual.thread_order == (seed if "threads" in kinds else 0)
-    one_more = variation(spec, seed, [*varied, "loss"], 10**9)
+    one_more = variation(spec, seed, [*varied, "loss"], _WITHIN)
     assert one_more.faults[: len(found.faults)] == found.faults
 
 
 def test_seeds_differ() -> None:
     spec = parse_spec(_SPEC)
-    assert len({variation(spec, seed, HARMLESS, 10**9).faults for seed in range(1, 50)}) == 49
+    assert len({variation(spec, seed, HARMLESS, _WITHIN).faults for seed in range(1, 50)}) == 49
 
 
 def test_failures_that_say_the_same_are_one_kind() -> None:
@@ -119,10 +134,10 @@ def test_a_failure_is_made_smaller_in_each_way(
     monkeypatch.setattr("groundwire.search.search.run", runs_here)
     spec = parse_spec(_SPEC)
     kinds = ["starts", "latency", "order", "threads", "clock"]
-    late = (variation(spec, seed, kinds, 10**9) for seed in range(1, 99))
+    late = (variation(spec, seed, kinds, _WITHIN) for seed in range(1, 99))
     first = next(s for s in late if isinstance(f := s.faults[1], Freeze) and f.duration_ns > 4e8)
     found = Found(Failure(first.seed, first, "RuntimeError: rank 1 is 7 ns late"))
-    with Search(spec, kinds, 10**9, tmp_path) as search:
+    with Search(spec, kinds, _WITHIN, tmp_path) as search:
         search.reduce(found)
     assert found.smallest is not None
     (fault,) = found.smallest.faults
@@ -141,8 +156,9 @@ def test_a_failure_is_made_smaller_in_each_way(
         (_RACE, "order,latency,loss", "RuntimeError: out of order", []),
         (_LOST, "threads,order", "RuntimeError: lost an addition", []),
         (_STALE, "clock,order", "RuntimeError: a rank is taken for dead", ["clock"]),
+        (_SAVED, "kill-step", "RuntimeError: nothing is saved", ["kill"]),
     ],
-    ids=["ranks", "threads", "clocks"],
+    ids=["ranks", "threads", "clocks", "steps"],
 )
 def test_a_seed_that_fails_is_found_and_fails_again(
     tmp_path: Path, program: str, vary: str, words: str, faults: list[str]
@@ -158,8 +174,9 @@ def test_a_seed_that_fails_is_found_and_fails_again(
         )  # fmt: skip
 
     done = groundwire(
-        "search", "fabric.yaml", "--seeds", "6", "--vary", vary, "--out", "found",
-        "--json", "--", "python3", "-S", "program.py",
+        "search", "fabric.yaml", "--seeds", "6", "--vary", vary, "--out", "found", "--json",
+        "--within-operations", "6", "--",
+        *([sys.executable] if program is _SAVED else ["python3", "-S"]), "program.py",
     )  # fmt: skip
     assert done.returncode == 1, done.stderr
     (failure,) = json.loads(done.stdout)["failures"]
@@ -170,7 +187,7 @@ def test_a_seed_that_fails_is_found_and_fails_again(
     orders = virtual["order"] != 0, virtual["thread_order"] != 0
     assert orders == (program is _RACE, program is _LOST)  # no order more than it takes
     said = []
-    for out in ("one", "two"):
+    for out in ("again-1", "again-2"):
         again = groundwire("run", failure["spec"], "--out", out)
         assert again.returncode == 1
         files = sorted((tmp_path / out / "ranks").glob("*.err"))

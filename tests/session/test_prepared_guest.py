@@ -19,7 +19,7 @@ from emulator.prepared_guest import SOURCE, guest_prepared, prepared_guest
 from emulator.progress import Progress
 from emulator.session import run_session
 from emulator.virtual.building.build import ensure_kernel
-from groundwire.search.variations import variation
+from groundwire.search.variations import Within, variation
 from topologies.spec.spec import Spec, parse_spec
 
 
@@ -104,7 +104,7 @@ def test_copies_for_a_program_do_so_with_seeds_of_their_own(
         "kind": "command", "argv": ["python", "meets.py"], "ranks": 2, "directory": str(tmp_path)
     }  # fmt: skip
     plain = _spec(workload=workload, predict=[])
-    specs = [variation(plain, seed, ("order", "starts"), 10**9) for seed in (7, 8, 9)]
+    specs = [variation(plain, seed, ("order", "starts"), Within(10**9)) for seed in (7, 8, 9)]
     with guest_prepared(ensure_kernel(print), specs):
         assert prepared_guest() is not None
         for number, spec in enumerate((specs[0], specs[1])):

@@ -447,7 +447,7 @@ MISTAKES = {
         19,
         "faults[0]",
         "{kind: link-down",
-        "either `at` (a time) or `iteration`",
+        "either `at` (a time), `iteration` or `operation`",
     ),
     "fault after the end": (
         "scale: auto",

@@ -315,8 +315,17 @@ def _fault_problems(spec: Sections, fabric: Fabric) -> Iterator[Problem]:
                 links_between(fabric, fault.link)
             except ValueError as error:
                 yield Problem((*key, "link"), fault.link, str(error))
+        program = spec.workload.program
         iterations = spec.workload.iterations
-        if fault.iteration is not None and fault.iteration >= iterations:
+        counted = "iteration" if fault.iteration else "operation"
+        if program is not None and fault.at_ns is None and fault.iteration != 0:
+            if not program.observe:
+                expected = "expected at (a time) with observe: false: the observer counts"
+                yield Problem((*key, counted), fault.begins, expected)
+        elif fault.operation is not None:
+            expected = "expected a workload of kind command: operations of programs are counted"
+            yield Problem((*key, "operation"), str(fault.operation), expected)
+        elif fault.iteration is not None and fault.iteration >= iterations:
             yield Problem(
                 ("faults", index, "iteration"),
                 str(fault.iteration),

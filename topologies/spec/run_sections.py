@@ -200,16 +200,34 @@ Fraction = Annotated[float, BeforeValidator(_parse_fraction)]
 
 
 class TimedFault(SpecSection):
-    """An event at a time after the start of the workload or at the start of an iteration."""
+    """An event at a time after the start of the workload, at the start of an iteration, or before
+    a rank of a program posts the collective or message of this number.
+
+    Numbers count from 0, in a rank's first life. The rank is that of the fault, or else rank 0."""
 
     at_ns: TimeNs | None = Field(default=None, alias="at")
     iteration: Integer | None = Field(default=None, ge=0)
+    operation: Integer | None = Field(default=None, ge=0)
 
     @model_validator(mode="after")
     def _when(self) -> TimedFault:
-        if (self.at_ns is None) == (self.iteration is None):
-            raise ValueError("expected either `at` (a time) or `iteration` (a number)")
+        if sum(each is not None for each in (self.at_ns, self.iteration, self.operation)) != 1:
+            raise ValueError("expected either `at` (a time), `iteration` or `operation` (a number)")
         return self
+
+    @property
+    def counting_rank(self) -> int:
+        """The rank of a program whose iterations and operations count."""
+        return 0
+
+    @property
+    def begins(self) -> str:
+        """When it begins, in words."""
+        if self.at_ns is not None:
+            return format_time(self.at_ns)
+        if self.iteration is not None:
+            return f"iteration {self.iteration}"
+        return f"operation {self.operation}"
 
 
 class FaultSection(TimedFault):
@@ -310,6 +328,10 @@ class Kill(TimedFault):
         return self
 
     @property
+    def counting_rank(self) -> int:
+        return self.rank or 0
+
+    @property
     def victim(self) -> str:
         """The victim, in words."""
         if self.rank is not None:
@@ -323,6 +345,10 @@ class RankFault(TimedFault):
 
     rank: Integer = Field(ge=0)
     job: str | None = None
+
+    @property
+    def counting_rank(self) -> int:
+        return self.rank
 
     @property
     def victim(self) -> str:

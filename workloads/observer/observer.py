@@ -24,6 +24,7 @@ from .connections import connections_of, sockets_to
 from .device import DeviceLog
 from .groups import Group, Groups
 from .meeting import Meeting, OwnMeeting
+from .moments import Moments
 from .moved_bytes import tensors_in
 from .names import Names
 from .operations import MESSAGES, MONITORED, OPERATIONS, below, bytes_of, first_tensor, is_sparse
@@ -81,6 +82,8 @@ class Observer:
         restarts = [os.environ.get(name, "") for name in (_LIFE, "TORCHELASTIC_RESTART_COUNT")]
         self._life = sum(int(each) for each in restarts if each.isdigit())
         self._restarted_ns = time.monotonic_ns()
+        moments = self._plan["moments"]
+        self._moments = None if moments is None or self._life else Moments(moments)
 
     def watch(self, c10d: Any) -> None:
         """Have a `torch.distributed.distributed_c10d` that is being imported tell us of groups."""
@@ -266,6 +269,8 @@ class Observer:
             group = self._quietly(self._groups.of, args[OPERATIONS[name][1] if counted else 1])
             if group is None:
                 return operation.redispatch(beneath, *args, **kwargs)
+            if self._moments is not None:
+                self._quietly(self._moments.posting, self._rank)
             post = self._quietly(self._posting, name, args, group)
             unseen = self._groups.begin(group, self._iteration)
             if unseen is not None:
@@ -381,6 +386,8 @@ class Observer:
         if self._path is None:
             return None
         self._quietly(self._passes.posting)
+        if self._moments is not None:
+            self._quietly(self._moments.posting, self._rank)
         everybody = ranks == list(range(len(self._plan["hosts"])))
         label = "default" if everybody else f"group.{group}"
         started_ns = time.monotonic_ns()
@@ -494,6 +501,7 @@ class Observer:
         if self._device is not None:
             self._device.stepped()
             self._iteration += 1
+            self._begin_iteration()
             return
         begun_ns = now_ns if self._begun_ns is None else self._begun_ns
         if self._plan["steps"]:
@@ -508,6 +516,11 @@ class Observer:
         )
         self._iteration += 1
         self._begun_ns = now_ns
+        self._begin_iteration()
+
+    def _begin_iteration(self) -> None:
+        if self._moments is not None:
+            self._quietly(self._moments.beginning, self._rank, self._iteration)
 
     def _tell_step(self, start_ns: int, end_ns: int) -> None:
         """Log a step at once: a rank that is killed after it has all that it did in its log."""

@@ -76,9 +76,9 @@ def alone(spec: Sections, job: JobSpec, placed: Sequence[PlacedJob] = ()) -> Sec
 
 
 def _meets(fault: FaultSpec, job: JobSpec) -> bool:
-    """Whether a fault is to be checked with a job: those of an iteration are refused for all."""
+    """Whether a fault is to be checked with a job: what no job's rank counts is refused for all."""
     victim = fault.job if isinstance(fault, ProcessFault) else None
-    return fault.iteration is None and victim in (None, job.name)
+    return victim == job.name or (victim is None and fault.at_ns is not None)
 
 
 def _shared_problems(spec: Sections) -> Iterator[Problem]:
@@ -121,10 +121,14 @@ def _shared_problems(spec: Sections) -> Iterator[Problem]:
             yield Problem(("jobs", number, "compute", "device"), device, expected)
     if all(job.idle for job in spec.jobs):
         yield Problem(("jobs",), "jobs that all do nothing", "expected one that does something")
+    programs = {job.name for job in spec.jobs if job.workload.program is not None}
     for index, fault in enumerate(spec.faults):
-        if fault.iteration is not None:
-            expected = "expected at (a time): each job has iterations of its own"
-            yield Problem(("faults", index, "iteration"), str(fault.iteration), expected)
+        victim = fault.job if isinstance(fault, ProcessFault) else None
+        if fault.at_ns is None and victim not in programs:
+            counted = "operation" if fault.iteration is None else "iteration"
+            counts = fault.operation if fault.iteration is None else fault.iteration
+            expected = f"expected at (a time): each job has {counted}s of its own"
+            yield Problem(("faults", index, counted), str(counts), expected)
         if not isinstance(fault, ProcessFault):
             continue
         if fault.job is not None and fault.job not in {job.name for job in spec.jobs}:
