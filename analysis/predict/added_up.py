@@ -25,6 +25,7 @@ class AddedUp(Simulator):
     def __init__(self, predictor: Predictor) -> None:
         self.name, self.ignores = predictor.name, predictor.ignores
         self._predictor = predictor
+        self.charges_hosts = isinstance(predictor, Simulator) and predictor.charges_hosts
         self._bulk = AlphaBeta.counting(Effects(headers=True, rendezvous=False))
         self._known: dict[tuple[Setting, CollectiveCall], float | CollectiveError] = {}
         self._loads: dict[tuple[Setting, CollectiveCall], LinkLoad] = {}
@@ -44,7 +45,8 @@ class AddedUp(Simulator):
 
     def alone(self, setting: Setting, call: CollectiveCall) -> float:
         """Nanoseconds on an idle fabric. Raises CollectiveError."""
-        setting.expect_free_hosts()
+        if not self.charges_hosts:
+            setting.expect_free_hosts(self.name)
         key = setting, call
         if key not in self._known:
             try:
@@ -95,10 +97,12 @@ class Adapted(Simulator):
         if self._follows is not None:
             self.remembers = self._follows.remembers
             self.knows_links = self._follows.knows_links
+            self.charges_hosts = self._follows.charges_hosts
 
     def run(self, scenario: Scenario) -> Timeline:
         """Follow a scenario, or add it up. Raises CollectiveError."""
-        scenario.setting.expect_free_hosts()
+        if scenario.setting.charged is not None:
+            return self.follow(scenario)  # what is added up has its processors to itself
         if self._follows is None or scenario.silent or scenario.only is not None:
             return self.added_up.run(scenario)
         try:
@@ -108,7 +112,8 @@ class Adapted(Simulator):
 
     def follow(self, scenario: Scenario) -> Timeline:
         """Follow a scenario. Raises CollectiveError for one that is not followed."""
-        scenario.setting.expect_free_hosts()
+        if not self.charges_hosts:
+            scenario.setting.expect_free_hosts(self.name)
         if self._follows is None:
             raise PredictorError(f"{self.name} knows one collective alone")
         return self._follows.run(scenario)

@@ -16,6 +16,7 @@ from collectives.groups import groups_of, selectors_of_groups
 from topologies.fabrics.fabric import Fabric
 from topologies.routing.routes import Routes
 from topologies.spec.errors import Problem, suggestion
+from topologies.spec.host_section import HostSpec
 from topologies.spec.sections import Sections
 from topologies.spec.spec import Spec
 from topologies.spec.transports.connections import ONE, Connections, connection_name
@@ -102,7 +103,7 @@ class Setting:
     groups other than that of all ranks, and of further connections (`connection_key`).
     `priorities` has, by rank, the DSCP class selector of what it sends by TCP, and by the carrier;
     empty: all 0. `group_priorities` has that of groups which have one of their own, by name and by
-    `group_key`. `draw` numbers the draws of paths that are not known. `charged` says what hosts'
+    `group_key`. `draw` numbers the draws of paths that are not known. `charged` has what hosts'
     processors are charged, where they are, and `held_by` which key of the spec has ports hold
     what they receive, where one does. `joined_ns` has, by rank, when it had made its connections,
     where a run told of it.
@@ -123,15 +124,17 @@ class Setting:
     group_priorities: Mapping[str, int] = field(default_factory=dict)
     group_carrier_ports: Mapping[str, Mapping[tuple[int, int], int]] = field(default_factory=dict)
     draw: int = 0
-    charged: str = ""
+    charged: HostSpec | None = None
     held_by: str = ""
     joined_ns: Mapping[int, int] = field(default_factory=dict)
 
-    def expect_free_hosts(self) -> None:
-        """Raises PredictorError where hosts are charged for their ranks' traffic."""
-        if self.charged:
+    def expect_free_hosts(self, name: str) -> None:
+        """Raises PredictorError where hosts are charged for their ranks' traffic, for a predictor
+        that does not follow that."""
+        if self.charged is not None:
             raise PredictorError(
-                f"host: no predictor follows the time of processors ({self.charged})"
+                f"host: {name} does not follow the time of processors "
+                f"({self.charged.described()}); allowed: packet"
             )
 
     def __post_init__(self) -> None:

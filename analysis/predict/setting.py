@@ -15,6 +15,7 @@ from analysis.predict.interface import (
     group_priorities_of,
 )
 from analysis.runs.run import Run
+from topologies.spec.host_section import HostSpec
 from topologies.spec.spec import Spec
 from topologies.spec.transports.connections import named_connection
 
@@ -64,9 +65,9 @@ def _first_ports(ends: Iterable[_End[T]]) -> dict[tuple[int, int], T]:
     return {pair: ports for group, number, pair, ports in ends if _is_default(group) and not number}
 
 
-def _charged(spec: Spec) -> str:
-    """The costs that hosts are charged, in words; empty where there are none."""
-    return spec.host.described() if spec.host.charged else ""
+def _charged(spec: Spec) -> HostSpec | None:
+    """The costs that hosts are charged; None where there are none."""
+    return spec.host if spec.host.charged else None
 
 
 def _held_by(spec: Spec) -> str:

@@ -23,7 +23,8 @@ class Simulator(ABC):
 
     `remembers` says that connections carry over from one collective to the next, so that a run is
     asked about as a whole. `knows_links` says that the simulator knows which links messages take,
-    and so what jobs do to each other. `progress` is called meanwhile by those that take long: with
+    and so what jobs do to each other. `charges_hosts` says that it follows the time of processors
+    (`Setting.charged`). `progress` is called meanwhile by those that take long: with
     the time in the scenario, in nanoseconds, and the share of its messages that have come.
     """
 
@@ -31,6 +32,7 @@ class Simulator(ABC):
     ignores: str
     remembers = False
     knows_links = False
+    charges_hosts = False
     progress: Progress | None = None
 
     @abstractmethod

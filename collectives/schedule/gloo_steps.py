@@ -24,6 +24,7 @@ from collectives.kinds import Kind, Shape
 from collectives.schedule.gloo import GLOO
 from collectives.schedule.operations import (
     RECEIVES,
+    RECEIVES_FIRST,
     SENDS,
     WAITS,
     Await,
@@ -251,6 +252,7 @@ def add_steps(
     for member, end in enumerate(ends):
         into.program(end, [gates.begin(0, member)] if gates else [])
     posts: list[range] = []
+    receives_first: list[int] = []
     known = list(steps)
     _add_messages([step for step in known if isinstance(step, Post)], into, ends, first)
     base = len(into.source) - sum(len(step.source) for step in known if isinstance(step, Post))
@@ -260,9 +262,11 @@ def add_steps(
             posts.append(range(base, base + len(step.source)))
             base = posts[-1].stop
             messages, kind = posts[-1], SENDS * step.sends_first
+            receives_first.append(RECEIVES_FIRST * (not step.sends_first))
         else:
             messages = posts[step.post]
-            kind = WAITS | SENDS * step.sends | RECEIVES * step.receives
+            # Gloo waits for what it has posted first.
+            kind = WAITS | SENDS * step.sends | RECEIVES * step.receives | receives_first[step.post]
         if into.follows_steps:
             common.kind.append(kind)
             common.first.append(messages.start)

@@ -107,9 +107,9 @@ class Gates:
     end: Callable[[int, int, int], Operation]
 
 
-SENDS, RECEIVES, WAITS = 1, 2, 4
+SENDS, RECEIVES, WAITS, RECEIVES_FIRST = 1, 2, 4, 8
 """The kind of a step is a sum: a post, whose sends go before its receives (SENDS) or not (0), or a
-wait (WAITS) for sends, receives or both."""
+wait (WAITS) for sends, receives or both, receives before sends (RECEIVES_FIRST) or not."""
 
 
 @dataclass(frozen=True, slots=True)

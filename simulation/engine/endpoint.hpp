@@ -59,6 +59,19 @@ struct Endpoint : Window {
     std::optional<int32_t> write_on(Time now);
     // The application asks for a send buffer of this size (SO_SNDBUF), unless it has it.
     void ask_for_send_buffer(int64_t size);
+    // The bytes of `size` for which the send buffer has no room now.
+    int64_t put(int64_t size, Time now);
+    // Whether a third of the send buffer is free (sk_stream_is_writeable).
+    bool has_room() const { return send_buffer_bytes_ - charged_ >= charged_ >> 1; }
+    // From now on the application reads when it gets to it (hosts.hpp).
+    void read_late() {
+        reads_late_ = true;
+        read_ = rcv_nxt;
+    }
+    int64_t read() const { return read_; }
+    int64_t unread_bytes() const { return reads_late_ ? rcv_nxt - read_ : 0; }
+    // The application takes in what has come, so much at most; how much that is.
+    int64_t take_in(int64_t most, Time now);
     // The end of the stream, with what is not written yet.
     int64_t stream_end() const { return write_seq + unwritten_bytes_; }
     // A packet has arrived: take in what it acknowledges, then its data, then answer.
@@ -136,7 +149,6 @@ struct Endpoint : Window {
 
     // transmitter.hpp
     void update_pacing_rate();
-    int64_t put(int64_t size, Time now);
     void check_space(Time now);
     void xmit(Time now, int push_one = 0);
     void cut(int64_t size);
@@ -223,6 +235,8 @@ struct Endpoint : Window {
     void tell_of(int64_t seq, int64_t end, Time now);
     void received(const Packet& packet, Time now);
     int64_t ahead_bytes() const;
+    int64_t waiting_bytes() const { return (unread_bytes() << 8) / ratio_; }
+    int64_t selected_window() const;
     void widen(int64_t held);
     int64_t window();
     void measure(const Packet& packet);
@@ -303,6 +317,8 @@ struct Endpoint : Window {
     int64_t buffer_bytes_, window_clamp_;
     int64_t ratio_ = kDefaultRatio;  // what of a packet's memory is data, in parts of 256 (tcp_win_from_space)
     int64_t held_bytes_ = 0, edge_, receive_window_;
+    bool reads_late_ = false;
+    int64_t read_ = 0;
     int64_t rcv_wup_ = 0, rcv_mss_ = kMssDefault, last_segment_ = 0;
     bool scheduled_ = false, pushed_ = false, pushed_again_ = false, ack_now_ = false;
     int64_t quick_ = 0, ato_ = 0, last_received_ = 0, pingpong_ = 0;

@@ -25,6 +25,7 @@ enum class What : uint32_t {
     kWritable,         // a thread writes what an end's send buffer has room for now
     kFluid,            // something of a fluid
     kDriver,           // whoever drives the network goes on
+    kHost,             // a thread of a host that takes time goes on
     kLeap,             // a member of a list of steps that was leapt over is through with it
 };
 

@@ -71,9 +71,9 @@ class Network {
 
     // A program sleeps until then. Its timer has a slack of a nanosecond, as ranks ask for: it goes on in the nanosecond
     // after that, or then if something else interrupts just then (kernel/time/hrtimer.c).
-    void sleeps_until(Time time, uint32_t program) {
-        if (time < now_ns) at_processes(now_ns, What::kAwake, program, 0);
-        else sleepers_.add(time + kSlackNs, What::kAwake, program);
+    void sleeps_until(Time time, uint32_t program, What what = What::kAwake) {
+        if (time < now_ns) at_processes(now_ns, what, program, 0);
+        else sleepers_.add(time + kSlackNs, what, program);
     }
 
     // A program goes on in this nanosecond, or after the next one's begin, as one that has slept until then: that is

@@ -64,6 +64,7 @@ struct Message {
 };
 
 class Fluid;
+class Hosts;
 
 // Whoever posts messages from outside, and is told what becomes of them (driven.hpp).
 class Driver {
@@ -144,6 +145,10 @@ class Programs {
     // The same where the other end of a pair is on the same host: loopback takes no time.
     void read_within(uint32_t pair, int64_t received, Time now) { read(within_[pair].expected, received, now); }
 
+    // Hosts' processors take time (hosts.hpp).
+    void charge(std::unique_ptr<Hosts> hosts);
+    Hosts* hosts() const { return hosts_.get(); }
+
     // The messages go as a fluid (fluid.hpp).
     void flow_by(std::unique_ptr<Fluid> fluid);
     Fluid* fluid() const { return fluid_.get(); }
@@ -164,6 +169,7 @@ class Programs {
 
   private:
     friend class Fluid;
+    friend class Hosts;
     friend class Leaps;
     static constexpr int32_t kDriver = -2;  // in place of a program
     struct Program {
@@ -171,9 +177,11 @@ class Programs {
         int32_t waited = 0;  // of a wait, what is over already
         int32_t step = 0;    // of a kFollow
         bool asleep = false, ended = false;
+        Time waits_since = -1;  // where hosts take time; -1 while it does not wait
         bool is_in_exchange = false;
         bool waits = false;       // whether the operation is a wait
         bool sends_first = false;
+        bool receives_first = false;  // of a wait: they are waited for before sends
         Span<int32_t> sends, receives, marks;  // of a wait, or of a post of a kFollow
         // In a kFollow: how many of the program's messages come before a post and before a wait.
         int32_t posted[2] = {}, awaited[2] = {};
@@ -200,7 +208,8 @@ class Programs {
         Ring<Expected> expected;
     };
     enum : uint8_t { kPosted = 1, kInvited = 2, kSent = 4, kReceived = 8 };
-    enum : int32_t { kStepSends = 1, kStepReceives = 2, kStepWaits = 4 };  // of a post, that sends go first
+    // Of a post, kStepSends says that sends go first.
+    enum : int32_t { kStepSends = 1, kStepReceives = 2, kStepWaits = 4, kStepReceivesFirst = 8 };
     struct Slots {
         StartOrder order;
         struct Posted {
@@ -219,6 +228,8 @@ class Programs {
     bool is_at_step(Program& program, int32_t number, const Steps& steps);
     void read_steps(const Columns& from);
     bool is_over(int32_t program);
+    bool is_over_for_thread(int32_t program, Time now);
+    bool post_by_thread(int32_t program, bool sends_first, Span<int32_t> sends, Span<int32_t> receives);
     void start(bool sends_first, Span<int32_t> sends, Span<int32_t> receives, Time now);
     void announce(Span<int32_t> messages, Time now);
     bool send(int32_t pair, int32_t message, bool invites, int64_t size, Time now);
@@ -320,6 +331,7 @@ class Programs {
     std::vector<int32_t> granted_;  // the mark of each stream
     std::unique_ptr<StreamQueues> streams_;
     std::unique_ptr<Fluid> fluid_;
+    std::unique_ptr<Hosts> hosts_;
     Time now_ = 0;
 };
 
@@ -482,7 +494,7 @@ inline void Programs::run_to_wait(int32_t number, Time now) {
         Operation operation = Operation(words[0]);
         bool waits = program.waits;
         if (leaps && enters_exchange(number, at, now)) return;
-        if (waits && !is_over(number)) break;
+        if (waits && !(hosts_ ? is_over_for_thread(number, now) : is_over(number))) break;
         Span<int32_t> sends = program.sends, receives = program.receives;
         bool sends_first = program.sends_first;
         // The next operation may come back here, and must find this operation behind it.
@@ -492,11 +504,16 @@ inline void Programs::run_to_wait(int32_t number, Time now) {
         bool is_through = leaps && leaves_exchange(number);
         switch (operation) {
             case Operation::kFollow:
-                if (!waits) start(sends_first, sends, receives, now);
+                if (waits) break;
+                if (!hosts_) start(sends_first, sends, receives, now);
+                else if (!post_by_thread(number, sends_first, sends, receives)) return;
                 break;
             case Operation::kStart: {
                 size_t sent = size_t(words[2]), received = size_t(words[3]);
-                start(words[1], {words + 4, sent}, {words + 4 + sent, received}, now);
+                sends = {words + 4, sent};
+                receives = {words + 4 + sent, received};
+                if (!hosts_) start(words[1], sends, receives, now);
+                else if (!post_by_thread(number, words[1], sends, receives)) return;
                 break;
             }
             case Operation::kAwait:
@@ -578,6 +595,7 @@ inline void Programs::settle(int32_t number) {
             program.receives = {words + 4 + sends, receives};
             program.marks = {words + 4 + sends + receives, size_t(words[3])};
             program.waits = true;
+            program.receives_first = false;
         }
         if (operation != Operation::kFollow || is_at_step(program, number, steps_[size_t(words[1])])) return;
         program.at += length_of(program.at);
@@ -589,14 +607,16 @@ inline bool Programs::is_over(int32_t number) {
     int32_t sends = int32_t(program.sends.size), receives = int32_t(program.receives.size);
     int32_t marks = int32_t(program.marks.size);
     int32_t& place = program.waited;  // what was over stays so
-    for (; place < sends; ++place) {
-        Message& message = messages_[size_t(program.sends[size_t(place)])];
-        if (message.state & kSent) continue;
-        if (message.sender != number) watch(message.watched_sent, number);
-        return false;
-    }
+    int32_t sends_from = program.receives_first ? receives : 0, sends_end = sends_from + sends;
     for (; place < sends + receives; ++place) {
-        Message& message = messages_[size_t(program.receives[size_t(place - sends)])];
+        if (place >= sends_from && place < sends_end) {
+            Message& message = messages_[size_t(program.sends[size_t(place - sends_from)])];
+            if (message.state & kSent) continue;
+            if (message.sender != number) watch(message.watched_sent, number);
+            return false;
+        }
+        int32_t before = sends_from ? 0 : sends;
+        Message& message = messages_[size_t(program.receives[size_t(place - before)])];
         if (message.state & kReceived) continue;
         if (!has_nodes_ || message.receiver != number) watch(message.watched_received, number);
         return false;

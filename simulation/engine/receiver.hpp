@@ -42,6 +42,7 @@ inline void Endpoint::receive(const Packet& packet, Time now) {
         measure_receiver(packet, now);
         held_bytes_ = packet.data + kSkbBytes;
         if (!ahead_.empty()) held_bytes_ += ahead_bytes();
+        if (reads_late_) held_bytes_ += waiting_bytes();
         take(packet, now);
     }
     if (!queue_.empty() && tells) xmit(now);
@@ -52,6 +53,11 @@ inline void Endpoint::receive(const Packet& packet, Time now) {
     }
     if (scheduled_) answer(now);
     held_bytes_ = ahead_.empty() ? 0 : ahead_bytes();
+    if (reads_late_) {
+        held_bytes_ += waiting_bytes();
+        if (unread_bytes()) net.at_processes(now, What::kRead, number, rcv_nxt);
+        return;
+    }
     if (scheduled_ && reader_acknowledges()) acknowledge(now);
     if (!expected.empty() && expected.front().received <= rcv_nxt)
         net.at_processes(now, What::kRead, number, rcv_nxt);
@@ -166,7 +172,7 @@ inline void Endpoint::received(const Packet& packet, Time now) {
     }
     last_received_ = jiffies;
     see_ecn(packet, now);
-    if (packet.data >= kGrowsFromBytes) widen(packet.data + kSkbBytes);
+    if (packet.data >= kGrowsFromBytes) widen(packet.data + kSkbBytes + waiting_bytes());
 }
 
 // The memory that packets take that have come ahead.
@@ -194,6 +200,29 @@ inline int64_t Endpoint::window() {
     window = ((window + kWindowUnit - 1) >> 8) << 8;
     edge_ = rcv_nxt + window;
     return window;
+}
+
+// The window that there is room for (__tcp_select_window), whatever was advertised before.
+inline int64_t Endpoint::selected_window() const {
+    int64_t all = (buffer_bytes_ * ratio_) >> 8, room = ((buffer_bytes_ - held_bytes_) * ratio_) >> 8;
+    if (room < std::min(window_clamp_, all) >> 1 && (room < all >> 4 || room < rcv_mss_)) return 0;
+    int64_t window = std::min(room, receive_window_);
+    return ((window + kWindowUnit - 1) >> 8) << 8;
+}
+
+// As of tcp_recvmsg_locked and __tcp_cleanup_rbuf.
+inline int64_t Endpoint::take_in(int64_t most, Time now) {
+    int64_t taken = std::min(most, unread_bytes());
+    read_ += taken;
+    held_bytes_ = waiting_bytes() + (ahead_.empty() ? 0 : ahead_bytes());
+    bool answers = scheduled_ && rcv_nxt - rcv_wup_ > rcv_mss_;
+    if (scheduled_ && taken && !unread_bytes()) answers |= reader_acknowledges();
+    if (taken && !answers) {
+        int64_t window_now = edge_ - rcv_nxt, window = 2 * window_now <= window_clamp_ ? selected_window() : 0;
+        answers = window && window >= 2 * window_now;
+    }
+    if (answers) acknowledge(now);
+    return taken;
 }
 
 // As of tcp_measure_rcv_mss: what the sender's full segments are taken to be.
@@ -256,7 +285,9 @@ inline void Endpoint::hurry(int64_t quick) {
 
 // As of __tcp_ack_snd_check.
 inline void Endpoint::answer(Time now) {
-    if (rcv_nxt - rcv_wup_ > rcv_mss_ || (quick_ && !pingpong_) || ack_now_) acknowledge(now);
+    // A reader that is behind acknowledges by itself where the window would shrink.
+    bool is_much = rcv_nxt - rcv_wup_ > rcv_mss_ && (!unread_bytes() || selected_window() >= edge_ - rcv_wup_);
+    if (is_much || (quick_ && !pingpong_) || ack_now_) acknowledge(now);
     else if (!ahead_.empty()) answer_ahead(now);
     else delay(now);
 }

@@ -5,6 +5,7 @@
 #include "choices.hpp"
 #include "fifo.hpp"
 #include "fluid.hpp"
+#include "hosts.hpp"
 #include "leaps.hpp"
 #include "programs.hpp"
 #include "queued.hpp"
@@ -204,11 +205,15 @@ inline void Network::begin(const Event& event, Time now) {
             softirq_runs_ = true;
             return endpoints[event.whose]->fire(event.what, now);
         case What::kRead:
+            if (programs->hosts()) return programs->hosts()->has_events(event.whose);
             return programs->read(endpoints[event.whose]->expected, event.value, now);
         case What::kReadWithin:
             return programs->read_within(event.whose, event.value, now);
         case What::kWritable:
+            if (programs->hosts()) return programs->hosts()->has_events(event.whose);
             return programs->write_on(*endpoints[event.whose], now);
+        case What::kHost:
+            return programs->hosts()->goes_on(event.whose);
         case What::kAwake:
             return programs->has_slept(int32_t(event.whose), now);
         case What::kFluid:

@@ -21,6 +21,7 @@ class Simulation {
         programs_ = std::make_unique<Programs>(scenario, network, tcp);
         network.programs = programs_.get();
         if (scenario.has("fluid.settings")) programs_->flow_by(std::make_unique<Fluid>(scenario, network, *programs_));
+        if (scenario.has("host.costs")) programs_->charge(std::make_unique<Hosts>(scenario, network, *programs_));
         choices_ = std::make_unique<Choices>(scenario, network);
         network.choices = choices_.get();
         if (!scenario.has("leaps.tolerance_ppm")) return;

@@ -26,6 +26,7 @@ inline bool Programs::is_at_step(Program& program, int32_t number, const Steps& 
         program.receives = found[1];
         program.marks = {};
         program.sends_first = kind & kStepSends;
+        program.receives_first = hosts_ && kind & kStepReceivesFirst;
         program.waits = waits;
         if (found[0].size + found[1].size) return true;
     }

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
+from analysis.predict.interface import PredictorError
 from emulator.native.kernel import missing_for
+from groundwire.driving import network_columns
 from groundwire.forecast import predict
 from tests.exec.programs import execute
 from tests.session.command import groundwire, result_of
@@ -46,7 +48,10 @@ def _durations_ns(tmp_path: Path, name: str, *settings: str) -> list[int]:
     )
     assert done.returncode == 0, done.stderr
     result = result_of(tmp_path / name)
-    assert all(not c["predicted"]["packet"].get("duration_ns") for c in result["collectives"])
+    for each in result["collectives"]:  # each number has its prediction beside it
+        assert each["predicted"]["packet"]["duration_ns"] == pytest.approx(
+            each["duration_ns"], rel=0.02
+        )
     return [c["duration_ns"] for c in result["collectives"]]
 
 
@@ -90,13 +95,47 @@ def test_a_program_is_charged_as_ranks_are(tmp_path: Path) -> None:
     assert took_ns[1] >= 8_000_000 and took_ns[0] < 1_000_000
 
 
-@pytest.mark.parametrize("predictor", ["packet", "flow", "alpha-beta", "textbook"])
-def test_no_predictor_answers_for_hosts_that_are_charged(predictor: str) -> None:
+@pytest.mark.parametrize("predictor", ["packet-skipping", "flow", "alpha-beta", "textbook"])
+def test_other_predictors_refuse_hosts_that_are_charged(predictor: str) -> None:
     forecast = predict(_spec(), predictors=[predictor])
     for each in forecast.collectives:
         answer = each.predicted[predictor]
         assert answer.duration_ns is None
-        assert answer.reason is not None and answer.reason.startswith("host: ")
+        assert answer.reason is not None and answer.reason.startswith(f"host: {predictor} ")
+
+
+def _predicted_ns(**sections: Any) -> list[float]:
+    forecast = predict(_spec(**sections), predictors=["packet"])
+    found = [each.predicted["packet"].duration_ns for each in forecast.collectives]
+    assert all(found)
+    return [ns for ns in found if ns is not None]
+
+
+def test_packet_charges_copies_and_wake_ups() -> None:
+    """The bounds of the run above, without a run."""
+    gathered, reduced = _predicted_ns()
+    copied_ns = 8_000_000 * 1e9 / _COPY_BYTES_PER_S
+    assert copied_ns <= gathered <= 1.05 * copied_ns
+    assert 2 * _WAKEUP_NS <= reduced <= 12 * _WAKEUP_NS
+    free = _predicted_ns(host={})
+    assert free[0] < gathered / 5 and free[1] < reduced / 5
+
+
+def test_packet_makes_the_figure_that_a_preset_is_fitted_on() -> None:
+    """pytorch/gloo #248: 17,251 us in the median."""
+    fabric = {"kind": "flat", "hosts": 2, "link": {"rate": "40Gbps", "delay": "1us"}}
+    operations = [{"kind": "all_reduce", "size": "20MB"}]
+    (told,) = _predicted_ns(
+        host={"preset": "xeon-e5-2620v4"},
+        fabric=fabric,
+        workload={"kind": "collectives", "ranks": 2, "operations": operations},
+    )
+    assert told == pytest.approx(17_251_000, rel=0.01)
+
+
+def test_a_driven_network_refuses_charged_hosts() -> None:
+    with pytest.raises(PredictorError, match=r"^host: a driven network "):
+        network_columns(_spec())
 
 
 def test_a_native_run_is_refused_by_name() -> None:

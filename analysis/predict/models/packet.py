@@ -16,6 +16,7 @@ import numpy as np
 from analysis.predict.engines.joint_programs import JointPrograms
 from analysis.predict.engines.packet.choices import NextHopChoices
 from analysis.predict.engines.packet.faults import LinkFaults
+from analysis.predict.engines.packet.hosts import costs_of_hosts
 from analysis.predict.engines.packet.pairs import PairsOfEnds
 from analysis.predict.engines.packet.ports import FabricPorts
 from analysis.predict.engines.packet.programs import EncodedPrograms
@@ -57,6 +58,7 @@ class Packet(Simulator):
     name = "packet"
     remembers = True
     knows_links = True
+    charges_hosts = True
     ignores = "what a message costs a rank's processor; reordering, and reductions undone for it"
     speed: Mapping[str, Column] = MappingProxyType({})
     """The columns that tell the engine how closely to follow."""
@@ -84,6 +86,7 @@ class Packet(Simulator):
         faults.add(joint, scenario.faults)
         encoded = EncodedPrograms(joint)
         columns = encoded.columns() | scenario_of(setting, joint, faults)
+        columns |= costs_of_hosts(scenario, joint, columns["pair.source"])
         columns["begin_ns"] = np.array([scenario.begin_ns], dtype=np.int64)
         columns["keeps_messages"] = np.array([int(self._keeps_flows)], dtype=np.int64)
         columns |= self.speed
@@ -132,6 +135,7 @@ def scenario_of(
 def driven_scenario(setting: Setting, pairs: Iterable[tuple[int, int]]) -> dict[str, Column]:
     """Columns of ports and of connections of pairs of ranks, without messages. Raises
     PredictorError for what is not followed."""
+    setting.expect_free_hosts("a driven network")
     joint = JointPrograms([], {}, setting.seed)
     joint.add_ends(range(len(setting.hosts)))
     carried = setting.transport.carrier is not None

@@ -28,6 +28,7 @@ class PacketSkipping(Packet):
     ignores = (
         f"{Packet.ignores}; how collectives that it leaps over differ from those that it followed"
     )
+    charges_hosts = False
     speed: Mapping[str, Column] = MappingProxyType(
         {"leaps.tolerance_ppm": np.array([_TOLERANCE_PPM], dtype=np.int64)}
     )
