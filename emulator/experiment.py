@@ -47,7 +47,7 @@ from emulator.ranks.simulated.network import Counters, SimulatedNetwork
 from emulator.stand_still import stand_still
 from emulator.transports import emulated
 from topologies.fabrics.fabric import Fabric
-from topologies.spec.queue_section import ClassQueue, Lossless, queues_in
+from topologies.spec.queue_section import ClassQueue, Credits, Lossless, queues_in
 from topologies.spec.run_sections import Kill, MemoryLimit, ProcessFault
 from topologies.spec.spec import Spec
 from workloads.execution.clock import round_time_ns, sleep_until_ns
@@ -101,7 +101,7 @@ def run_experiment(
         launcher = prepared or stack.enter_context(_launcher(spec))
         launcher.on_output = lambda stream, line: report(Progress(stream, line))
         fabric, hosts = spec.plan.fabric, spec.plan.hosts
-        lossless = any(isinstance(queue, Lossless) for queue in _queues(fabric))
+        lossless = any(isinstance(queue, Lossless | Credits) for queue in _queues(fabric))
         if lossless:
             from emulator.network.deadlock import DeadlockWatch
         options = NetworkOptions(

@@ -32,6 +32,7 @@ enum gwport_kind {
 	GWPORT_SHARED,
 	GWPORT_VOQ,
 	GWPORT_LOSSLESS,
+	GWPORT_CREDITS,
 	__GWPORT_KINDS
 };
 
@@ -50,7 +51,7 @@ enum gwport_kind {
 struct tc_gwport_qopt {
 	__u64	rate_bps;	/* L1: preamble, FCS and gap included */
 	__u64	delay_ns;	/* propagation, after the queue */
-	__u64	buffer_bytes;	/* of the queue; of the switch for shared, lossless */
+	__u64	buffer_bytes;	/* of the queue; of the switch for shared, lossless; of the far end for credits */
 	__u64	k_bytes;	/* step marking above this backlog */
 	__u64	kmin_bytes;	/* red, lossless */
 	__u64	kmax_bytes;	/* red, lossless (0: no such marks) */
@@ -111,8 +112,8 @@ struct tc_gwport_xstats {
 	__u64	wait_sum_ns;	/* over tx_packets */
 	__u64	wait_max_ns;
 	__u64	inflight_packets;	/* in transmission or on the wire */
-	__u64	pauses;		/* XOFF received */
-	__u64	resumes;	/* XON received */
+	__u64	pauses;		/* XOFF received; credits: too few for what is next */
+	__u64	resumes;	/* XON received; credits: enough again */
 	__u64	paused_ns;	/* any class paused, until now */
 	__u64	class_paused_ns[GWPORT_CLASSES];
 	__u64	class_tx_bytes[GWPORT_CLASSES];

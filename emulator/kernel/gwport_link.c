@@ -65,6 +65,8 @@ void gw_transmit(struct gw_port *p, struct sk_buff *skb)
 		/* One frame, never a super-packet: no need to look into its skb_shared_info */
 		_bstats_update(&p->sch->bstats, skb->len, 1);
 		cb->outcome = p->faulty ? gw_fault(p, skb) : GW_DELIVER;
+		if (p->shares_buffer && p->class[cb->class].discipline->transmit)
+			p->class[cb->class].discipline->transmit(p, skb, gw_ready_ns(p));
 	}
 	if (gw_tapped(p))
 		dev_queue_xmit_nit(skb, p->dev);
@@ -133,6 +135,8 @@ void gw_arm_timer(struct gw_port *p)
 		next = gw_cb(p->flight_head)->time;
 	if (p->sending || (gw_can_send(p) && (p->shares_buffer || gw_tapped(p))))
 		next = min(next, gw_ready_ns(p));
+	if (p->credit_head)
+		next = min(next, p->credit_head->time);
 	if (next == p->armed_ns)
 		return;
 
@@ -187,20 +191,27 @@ void gw_send_pause_frame(struct gw_port *p, struct sk_buff *skb, u64 now)
 	gw_arm_timer(p);
 }
 
+/* The port at the other end of the link, or NULL. Under RCU */
+struct gw_port *gw_neighbour(struct gw_port *p)
+{
+	struct net_device *peer = NULL;
+	struct Qdisc *q;
+
+	if (p->dev->netdev_ops->ndo_get_peer_dev)
+		peer = p->dev->netdev_ops->ndo_get_peer_dev(p->dev);
+	q = peer ? rcu_dereference(peer->qdisc) : NULL;
+	return q && q->ops == p->sch->ops ? gw_port(q) : NULL;
+}
+
 /* A pause frame that from sent has arrived at its neighbour, and any port obeys. */
 static void gw_pause_received(struct gw_port *from, u16 pause)
 {
-	struct net_device *dev = from->dev, *peer = NULL;
 	struct gw_port *p;
-	struct Qdisc *q;
 	u64 now;
 
 	rcu_read_lock();
-	if (dev->netdev_ops->ndo_get_peer_dev)
-		peer = dev->netdev_ops->ndo_get_peer_dev(dev);
-	q = peer ? rcu_dereference(peer->qdisc) : NULL;
-	if (q && q->ops == from->sch->ops) {
-		p = gw_port(q);
+	p = gw_neighbour(from);
+	if (p) {
 		spin_lock(&p->sw->lock);
 		now = ktime_get_ns();
 		gw_update(p, now);
@@ -216,11 +227,19 @@ static void gw_pause_received(struct gw_port *from, u16 pause)
 	rcu_read_unlock();
 }
 
+/* A frame is at the far end, or was lost on the way there: it takes none of the wire any more. */
+static void gw_has_arrived(struct gw_port *p, u8 class, u32 len, u64 now)
+{
+	if (p->shares_buffer && p->class[class].discipline->arrived)
+		p->class[class].discipline->arrived(p, class, len, now);
+}
+
 /* Hand over a frame whose last bit has arrived. Returns false when the device was busy. */
 static bool gw_deliver(struct gw_port *p, struct sk_buff *skb, u64 now)
 {
 	/* A packet that waited for room in the device's ring has arrived in time all the same */
 	u64 due = max(gw_cb(skb)->time, p->stalled_until);
+	u8 class = gw_cb(skb)->class;
 	u32 len = skb->len;
 	int ret;
 
@@ -231,6 +250,7 @@ static bool gw_deliver(struct gw_port *p, struct sk_buff *skb, u64 now)
 		return true;
 	case GW_LOSE:
 		kfree_skb(skb);
+		gw_has_arrived(p, class, len, now);
 		return true;
 	}
 
@@ -239,6 +259,7 @@ static bool gw_deliver(struct gw_port *p, struct sk_buff *skb, u64 now)
 	ret = __dev_direct_xmit(skb, 0);
 	if (!dev_xmit_complete(ret))
 		return false;
+	gw_has_arrived(p, class, len, now);
 	if (ret == NET_XMIT_DROP) {
 		p->st.drops[GWPORT_DROP_RECEIVER]++;
 		p->st.drop_bytes += len;
@@ -286,6 +307,8 @@ static void gw_serve(struct gw_port *p)
 	spin_lock(&p->sw->lock);
 	p->armed_ns = U64_MAX;
 	gw_update(p, now);
+	if (p->credit_head && p->credit_head->time <= now)
+		gw_give_credits(p, now);
 	while ((skb = gw_next_arrival(p, now))) {
 		bool taken;
 

@@ -80,9 +80,18 @@ struct gw_class {
 	u64		  tx_packets;
 	u64		  drops;
 	u64		  ecn_marks;
+	u64		  spent;	/* credits: bytes that have a place at the far end */
 	/* as an ingress: bytes that came in by this port and wait anywhere in the switch */
 	u64		  ingress_bytes;
 	bool		  xoff_sent;
+};
+
+/* Places that become free at a port's ingress, or are taken there: when its neighbour hears of it. */
+struct gw_credit {
+	struct gw_credit *next;
+	u64		  time;
+	s64		  bytes;
+	u8		  class;
 };
 
 /* A port at a sampling point, and the deepest backlog since the sample before. */
@@ -155,6 +164,10 @@ struct gw_discipline {
 	 */
 	void	(*charge)(struct gw_port *p, struct sk_buff *skb, u64 now);
 	void	(*uncharge)(struct gw_port *p, struct sk_buff *skb, u64 t);
+
+	/* These too: a transmission begins; a packet of so many bytes is at the far end, without a lock */
+	void	(*transmit)(struct gw_port *p, struct sk_buff *skb, u64 t);
+	void	(*arrived)(struct gw_port *p, u8 class, u32 len, u64 now);
 	bool	(*bypass)(struct gw_port *p, struct sk_buff *skb);
 };
 
@@ -197,6 +210,7 @@ struct gw_port {
 	u32			 flight_packets;
 	struct sk_buff		*flight_head;
 	struct sk_buff		*flight_tail;
+	struct gw_credit	*credit_head;	/* for the neighbour, in order of time */
 
 	u64			 armed_ns;
 	struct hrtimer		 timer;
@@ -229,6 +243,7 @@ struct gw_port {
 	u8			 turn;		/* the weighted class whose turn it is */
 
 	struct sk_buff		*pause_tail;
+	struct gw_credit	*credit_tail;
 	u64			 since_ns;
 	u64			 paused_at;
 	bool			 stalled;	/* the device refused the head of the flight */

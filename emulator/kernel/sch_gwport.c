@@ -33,6 +33,7 @@ static const struct gw_discipline *const gw_disciplines[__GWPORT_KINDS] = {
 	[GWPORT_SHARED]		= &gw_shared,
 	[GWPORT_VOQ]		= &gw_voq,
 	[GWPORT_LOSSLESS]	= &gw_lossless,
+	[GWPORT_CREDITS]	= &gw_credits,
 };
 
 static struct kmem_cache *gw_ports __read_mostly;
@@ -411,11 +412,14 @@ static void gwport_reset(struct Qdisc *sch)
 	now = ktime_get_ns();
 	/* The neighbour's port has lost its carrier too, and no longer knows of any pause */
 	gw_pause_classes(p, p->paused, 0, now);
-	for (i = 0; i < GWPORT_CLASSES; i++)
+	for (i = 0; i < GWPORT_CLASSES; i++) {
 		p->class[i].xoff_sent = false;
+		p->class[i].spent = 0;
+	}
 	while ((skb = gw_dequeue(p, now)))
 		gw_drop_list(p, skb);
 	gw_drop_list(p, p->flight_head);
+	gw_drop_credits(p);
 	p->flight_head = NULL;
 	p->flight_packets = 0;
 	p->sending = NULL;
@@ -433,6 +437,7 @@ static void gwport_destroy(struct Qdisc *sch)
 	gw_link_stop(p);
 	gw_switch_leave(p);
 	list_del(&p->listed);
+	gw_drop_credits(p);
 	kvfree(p->queues);
 	kfree(p->class_opt);
 	gw_free_samples(&p->samples);

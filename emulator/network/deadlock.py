@@ -1,6 +1,7 @@
 """Deadlocks of lossless queues: egress ports that are paused because of each other, in a ring.
 
-A paused port waits until its neighbour has sent on what came in by the link between them. When
+A paused port, or one without credits, waits until its neighbour has sent on what came in by the
+link between them. When
 enough of that waits for a port that is paused as well, and so on back to the first, no pause in the
 ring will ever be taken back (Dally and Seitz 1987; with priority flow control: Hu et al., HotNets
 2016).
@@ -18,8 +19,8 @@ from emulator.network.network import Network
 from emulator.ports.arrangement import PortContext
 from emulator.ports.port_qdisc import Waiting, read_waiting
 from emulator.switches.stock_switch import SwitchArrangement
-from topologies.fabrics.fabric import Fabric, headroom_bytes
-from topologies.spec.queue_section import Lossless, queue_of, queues_in
+from topologies.fabrics.fabric import Fabric, Link, headroom_bytes
+from topologies.spec.queue_section import ClassQueue, Credits, Lossless, queue_of, queues_in
 
 _SHORTEST_INTERVAL_S = 0.05
 _DRAINS = 4
@@ -59,8 +60,8 @@ def deadlocks(
 ) -> tuple[Deadlock, ...]:
     """The deadlocks among ports, by node, when this waits at them. In order of interface names.
 
-    Bytes that came in by a lossless port count when they are not below XON: less than that does not
-    keep the neighbour paused.
+    Bytes that came in by a lossless port count when they are not below XON, and those with credits
+    when they leave no place for a frame: less than that does not keep the neighbour paused.
     """
     found = []
     graphs: dict[int, nx.DiGraph[str]] = {}
@@ -71,7 +72,7 @@ def deadlocks(
             if egress is None or ingress is None or not row.paused:
                 continue
             queue = queue_of(ingress.port.queue, row.priority)
-            if isinstance(queue, Lossless) and row.bytes >= queue.xon_bytes:
+            if _keeps_paused(queue, ingress.link, row.bytes):
                 upstream = ingress.link.other(node)
                 graph = graphs.setdefault(row.priority, nx.DiGraph())
                 graph.add_edge(upstream.interface, egress.port.interface)
@@ -80,6 +81,16 @@ def deadlocks(
             start = cycle.index(min(cycle))
             found.append(Deadlock(tuple(cycle[start:] + cycle[:start]), priority))
     return tuple(sorted(found, key=lambda deadlock: (deadlock.priority, deadlock.ports)))
+
+
+def _keeps_paused(queue: ClassQueue, link: Link, held_bytes: int) -> bool:
+    match queue:
+        case Lossless(xon_bytes=xon_bytes):
+            return held_bytes >= xon_bytes
+        case Credits(buffer_bytes=buffer_bytes):
+            return held_bytes + link.frame_bytes > buffer_bytes
+        case _:
+            return False
 
 
 class DeadlockWatch:
@@ -118,5 +129,9 @@ def _interval_s(fabric: Fabric) -> float:
         for queue in (*queues_in(link.a.queue), *queues_in(link.b.queue)):
             if isinstance(queue, Lossless):
                 held = queue.xoff_bytes + (queue.headroom_bytes or headroom_bytes(link))
-                longest = max(longest, _DRAINS * held * 8 / link.rate_bps)
+            elif isinstance(queue, Credits):
+                held = queue.buffer_bytes
+            else:
+                continue
+            longest = max(longest, _DRAINS * held * 8 / link.rate_bps)
     return longest

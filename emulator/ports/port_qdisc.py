@@ -49,6 +49,7 @@ class QueueKind(IntEnum):
     SHARED = 5
     VOQ = 6
     LOSSLESS = 7
+    CREDITS = 8
 
 
 class Flag(IntFlag):

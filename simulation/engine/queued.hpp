@@ -14,7 +14,7 @@
 #include "network.hpp"
 #include "red.hpp"
 
-enum class QueueKind : int64_t { kDropTail = 0, kRed, kDctcp, kCodel, kFqCodel, kShared, kVoq, kLossless };
+enum class QueueKind : int64_t { kDropTail = 0, kRed, kDctcp, kCodel, kFqCodel, kShared, kVoq, kLossless, kCredits };
 
 // struct tc_gwport_qopt, of a class or of a whole port.
 struct QueueOptions {
@@ -29,7 +29,8 @@ struct QueueOptions {
     int64_t trim;  // 1: cuts the payload of what has no room, 2: on the way to a host
 
     bool has_flows() const { return kind == QueueKind::kVoq || kind == QueueKind::kFqCodel; }
-    bool shares_buffer() const { return kind == QueueKind::kShared || kind == QueueKind::kLossless; }
+    bool has_credits() const { return kind == QueueKind::kCredits; }
+    bool shares_buffer() const { return kind == QueueKind::kShared || kind == QueueKind::kLossless || has_credits(); }
     bool can_bypass() const { return shares_buffer() || kind == QueueKind::kDropTail || kind == QueueKind::kDctcp; }
 };
 
@@ -59,6 +60,14 @@ struct TrafficClass {
     // As an ingress: bytes that came in by this port and wait anywhere in the switch.
     int64_t ingress_bytes = 0;
     bool xoff_sent = false;
+    int64_t spent = 0;  // credits: bytes that have a place at the far end
+};
+
+// Places that become free at a port's ingress, or are taken there: when its neighbour hears of it.
+struct Credit {
+    Time time;
+    int64_t bytes;
+    int number;  // of the class
 };
 
 // The bytes that wait at the ports of a switch that share its memory, and those of them that are set aside.
@@ -86,6 +95,7 @@ struct QueuedState {
     SwitchMemory* memory = nullptr;
     PortRandom random{0};
     Ring<uint32_t> pauses;
+    Ring<Credit> credits;  // for the neighbour, in order of time
     LinkFaults faults;
 
     bool can_send() const { return !pauses.empty() || (backlogged & ~paused); }
@@ -116,6 +126,15 @@ class Queued {
         state_.faults.loss_q32 = loss_q32;
         state_.faults.corrupt_q32 = corrupt_q32;
         update(now);
+    }
+    // The neighbour has places again (gw_give_credits).
+    void hear_of_credits(Ring<Credit>& credits, Time now) {
+        update(now);
+        for (; !credits.empty() && credits.front().time <= now; credits.pop_front())
+            state_.classes[size_t(credits.front().number)].spent -= credits.front().bytes;
+        for (int i = 0; i < kClasses; ++i) look_for_credits(i);
+        update(now);
+        net_.arm(number_);
     }
     // The neighbour says so (gw_pause_received).
     void pause(const Packet& frame, Time now) {
@@ -155,6 +174,30 @@ class Queued {
         if (!found.options->ecn || held.packet == kNoPacket || !net_.packets[held.packet].ect) return false;
         port_.mark(net_.packets[held.packet]);
         return true;
+    }
+    // Whether the class has a next packet, and no credits for it (gw_look_for_credits).
+    void look_for_credits(int number) {
+        const TrafficClass& found = state_.classes[size_t(number)];
+        if (!found.options->has_credits()) return;
+        bool lacks = !found.only.packets.empty() &&
+                     found.spent + net_.packets[found.only.packets.front().packet].length > found.options->buffer_bytes;
+        state_.paused = uint8_t((state_.paused & ~(1 << number)) | lacks << number);
+    }
+    // As of gw_note_credit. The neighbour of a port by which packets came hears of their places there.
+    void note_credit(uint32_t ingress, int number, int64_t bytes, Time time) {
+        if (ingress == kNobody || !net_.ports[ingress].queued) return;
+        Ring<Credit>& credits = net_.ports[ingress].queued->credits;
+        time += net_.ports[ingress].delay_ns;
+        if (!credits.empty()) {
+            Credit& last = credits.back();
+            if (last.time >= time && last.number == number) {
+                last.bytes += bytes;
+                return;
+            }
+            time = std::max(time, last.time);
+        }
+        credits.push_back({time, bytes, number});
+        net_.arm(ingress);
     }
     void tell_neighbour(uint32_t ingress, uint8_t selector, bool stop, Time now);
     void transmit(uint32_t packet);
@@ -241,6 +284,7 @@ inline bool Queued::bypasses(const Packet& packet, TrafficClass& found, const He
     if (!state_.shares_buffer && !state_.by_class) return length <= options.buffer_bytes;
     if (!options.can_bypass()) return false;
     if (options.kind == QueueKind::kShared) return admits(packet, found, found.only, held, now);
+    if (options.has_credits()) return found.spent + length <= options.buffer_bytes;
     if (options.kind != QueueKind::kLossless) return length <= options.buffer_bytes;
     if (!lossless_admits(packet, found, held)) return false;
     TrafficClass* in = ingress_class(packet, held);
@@ -290,6 +334,8 @@ inline bool Queued::admits(const Packet& packet, TrafficClass& found, Queue& que
         }
         case QueueKind::kLossless:
             return lossless_admits(packet, found, held);
+        case QueueKind::kCredits:
+            return true;
         default:
             return waits(found) + length <= options.buffer_bytes;
     }
@@ -332,6 +378,10 @@ inline void Queued::push(const Packet& packet, TrafficClass& found, Queue& queue
     state_.backlogged |= uint8_t(1 << (&found - state_.classes.data()));
     port_.backlog += length;
     if (!found.options->shares_buffer()) return;
+    if (found.options->has_credits()) {
+        note_credit(held.ingress, class_of(packet), -length, now);
+        return look_for_credits(class_of(packet));
+    }
     state_.memory->bytes += length;
     if (found.options->kind != QueueKind::kLossless) return;
     TrafficClass* in = ingress_class(packet, held);
@@ -354,6 +404,10 @@ inline Held Queued::pop(TrafficClass& found, Queue& queue, Time time) {
     if (!--found.packets) state_.backlogged &= uint8_t(~(1 << (&found - state_.classes.data())));
     port_.backlog -= length;
     if (!found.options->shares_buffer()) return held;
+    if (found.options->has_credits()) {
+        note_credit(held.ingress, class_of(packet), length, time);
+        return held;
+    }
     state_.memory->bytes -= length;
     if (found.options->kind != QueueKind::kLossless) return held;
     TrafficClass* in = ingress_class(packet, held);
@@ -539,6 +593,10 @@ inline void Queued::transmit(uint32_t number) {
     bool is_lost = packet.frame != Frame::kPause &&
                    (state_.random.hits(state_.faults.loss_q32) || state_.random.hits(state_.faults.corrupt_q32));
     if (is_lost) ++port_.drops;
+    if (int number = class_of(packet); packet.frame != Frame::kPause && state_.classes[size_t(number)].options->has_credits()) {
+        state_.classes[size_t(number)].spent += packet.length;
+        look_for_credits(number);
+    }
     Time leaves = port_.occupy(packet.length);
     if (packet.hop == 1) ++net_.sent;
     state_.sending = packet.hop == 1 && packet.sender != kNobody;
@@ -553,9 +611,13 @@ inline void Queued::transmit(uint32_t number) {
 // Does all that its timer was set for; what has arrived goes on, or is taken by the neighbour's port (gw_serve).
 inline void Queued::fire(Time now, std::vector<uint32_t>& arrived) {
     update(now);
+    if (!state_.credits.empty() && state_.credits.front().time <= now)
+        Queued(net_, number_ ^ 1).hear_of_credits(state_.credits, now);
     while (!port_.flying.empty() && port_.flying.front().arrives <= now) {
         uint32_t number = port_.land();
         const Packet& packet = net_.packets[number];
+        if (int which = class_of(packet); packet.frame != Frame::kPause && state_.classes[size_t(which)].options->has_credits())
+            note_credit(number_ ^ 1, which, packet.length, now);  // it may go no further
         if (packet.frame != Frame::kPause && !packet.is_lost) {
             arrived.push_back(number);
             continue;

@@ -29,6 +29,7 @@ inline Time Network::next_of(const Port& port) const {
     if (!port.queued) return port.ticks.empty() ? following : std::min(following, port.ticks.front());
     const QueuedState& state = *port.queued;
     if (state.sending || (state.shares_buffer && state.can_send())) following = std::min(following, port.ready());
+    if (!state.credits.empty()) following = std::min(following, state.credits.front().time);
     return following;
 }
 

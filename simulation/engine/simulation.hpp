@@ -63,8 +63,8 @@ inline std::vector<QueueOptions> Simulation::read_options(const Columns& from) {
     memcpy(found.data(), numbers.data, numbers.size * sizeof(int64_t));
     for (QueueOptions& each : found) {
         if (each.k_bytes < 0) each.k_bytes = INT64_MAX;
-        if (each.kind > QueueKind::kLossless)
-            throw BadScenario("queue.options: found kind " + std::to_string(int64_t(each.kind)) + ", allowed 0 to 7");
+        if (each.kind > QueueKind::kCredits)
+            throw BadScenario("queue.options: found kind " + std::to_string(int64_t(each.kind)) + ", allowed 0 to 8");
     }
     return found;
 }

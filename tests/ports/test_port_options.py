@@ -100,6 +100,8 @@ def test_every_discipline_has_its_options() -> None:
     assert (fq.kind, fq.queues, fq.quantum_bytes) == (QueueKind.FQ_CODEL, 16, 9014)
     assert _options(kind="shared", alpha=0.125).alpha_q16 == 2**13
     assert _options(kind="voq").queues == 5
+    places = _options(kind="credits", buffer="20KB")
+    assert (places.kind, places.buffer_bytes) == (QueueKind.CREDITS, 20_000)
     lossless = _options(kind="lossless", lossy_priorities=[0, 2])
     assert (lossless.lossy_classes, lossless.k_bytes) == (0b101, NEVER)
 

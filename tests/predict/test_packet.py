@@ -30,8 +30,9 @@ from collectives.schedule.observed import ObservedSchedule
 from groundwire.driving import drive
 from groundwire.forecast import predict
 from simulation.engine_process import run_engine
+from testing.kept_runs import ROOT
 from tests.predict.settings import make_setting
-from topologies.spec.spec import Spec, parse_spec
+from topologies.spec.spec import Spec, load_spec, parse_spec
 
 _FRAME_NS = (8948 + 66 + 24) * 8 // 100
 """A full segment at 100 Gb/s with an MTU of 9000."""
@@ -200,6 +201,34 @@ def test_a_run_takes_what_it_took_in_the_virtual_kernel(queue: str, control: str
     whole = predict_workload(spec, setting_of_spec(spec), Packet())
     found = [one.duration_ns for one in whole.collectives.values()]
     assert found == pytest.approx(_MEASURED_NS[queue, control], rel=1e-3)
+
+
+_MESH_NS = {"20KB": 609_375, "64KB": 518_320}
+"""Iterations that ranks in the virtual kernel measured, by the places of a neighbour."""
+
+
+@pytest.mark.parametrize("places", _MESH_NS)
+def test_a_mesh_with_credits_takes_what_it_took_in_the_virtual_kernel(places: str) -> None:
+    spec = load_spec(ROOT / "topologies" / "mesh-credits.yaml")
+    spec = spec.with_overrides({"fabric.queue.buffer": places})
+    whole = predict_workload(spec, setting_of_spec(spec), Packet())
+    assert whole.iterations[0].duration_ns == pytest.approx(_MESH_NS[places], rel=1e-3)
+
+
+@given(places=st.integers(1, 20), frames=st.integers(30, 300))
+@hypothesis_settings(max_examples=15, deadline=None)
+def test_credits_let_a_link_send_so_many_frames_a_round(places: int, frames: int) -> None:
+    """A place is taken when a frame's first bit leaves, and known to be free a delay after its last
+    has come; acknowledgements go the other way."""
+    call = _send(frames * 8948 - 48)
+    free = Packet().predict(_setting(2), call)
+    took = Packet().predict(_setting(2, f"{{kind: credits, buffer: {places * 9014 + 100}}}"), call)
+    rounds_ns = (frames - 1) // places * (_FRAME_NS + 2 * 1000)
+    assert took >= max(rounds_ns, free)
+    # A window that grows holds frames back meanwhile, as it does without credits.
+    assert took <= rounds_ns + free
+    if places * _FRAME_NS > _FRAME_NS + 2 * 1000:
+        assert took == free
 
 
 def test_traffic_of_one_class_waits_in_its_own_queue() -> None:

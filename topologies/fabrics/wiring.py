@@ -7,7 +7,13 @@ from dataclasses import dataclass
 
 from topologies.fabrics.fabric import Fabric, Link, Node, NodeKind, Port
 from topologies.spec.fabric_section import FabricSpec, LinkSpec, RegularSection
-from topologies.spec.queue_section import HOST_NIC, Classes, QueueSpec
+from topologies.spec.queue_section import (
+    Classes,
+    Credits,
+    QueueSpec,
+    queue_at_host,
+    queues_in,
+)
 from topologies.spec.routing_section import choice_of, mode_of
 
 MAX_INTERFACE_NAME = 15
@@ -89,7 +95,7 @@ def assemble(
 
 def queue_of_nic(queue: QueueSpec) -> QueueSpec:
     """The queue at a host's port to a switch whose ports have this queue."""
-    return queue.at_host() if isinstance(queue, Classes) else HOST_NIC
+    return queue.at_host() if isinstance(queue, Classes) else queue_at_host(queue)
 
 
 def _by_class(section: FabricSpec, link_classes: Sequence[str]) -> dict[str, LinkSpec]:
@@ -121,6 +127,14 @@ def _check_queues(section: FabricSpec, fabric: Fabric, link_classes: Sequence[st
     for link in fabric.links:
         for port, peer in ((link.a, link.b), (link.b, link.a)):
             known |= {port.interface, f"{port.node}:{peer.node}"}
+            for queue in queues_in(port.queue):
+                if isinstance(queue, Credits) and queue.buffer_bytes < link.frame_bytes:
+                    raise FabricError(
+                        ("queue", "buffer"),
+                        queue.buffer_bytes,
+                        f"a frame at least, {link.frame_bytes} bytes on {port.interface}: nothing "
+                        "longer than its credits is ever sent",
+                    )
     for name in section.queues:
         if name not in known:
             port, peer = fabric.links[0].b, fabric.links[0].a

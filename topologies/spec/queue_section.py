@@ -196,13 +196,30 @@ class Lossless(QueueSection):
         return self.k_bytes is not None or self.kmin_bytes is not None
 
 
+class Credits(QueueSection):
+    """Credit-based flow control, hop by hop (Dally and Towles 2004, section 13.3.1).
+
+    Each class of a port has credits for `buffer` bytes: the input buffer at the far end of its
+    link. A packet is sent when it has a place there, and none is lost. Its sender has the place
+    back a link's delay after the packet has left the far node.
+    """
+
+    kind: Literal["credits"]
+    buffer_bytes: SizeBytes = Field(default=64_000, alias="buffer", gt=0)
+
+    @property
+    def marks(self) -> bool:
+        """Never."""
+        return False
+
+
 HOST_NIC = DropTail(buffer=1_000_000_000)
 """The queue at a host's egress to a switch when the spec does not name that port: a host's own
 packets wait for its link (TCP small queues and socket buffers bound how many do) and are neither
 marked nor dropped by its NIC. Pauses stop it as they stop any port."""
 
 
-_Discipline = DropTail | Red | Dctcp | Codel | FqCodel | Shared | Voq | Lossless
+_Discipline = DropTail | Red | Dctcp | Codel | FqCodel | Shared | Voq | Lossless | Credits
 """The registration of disciplines. Each has a part by its kind in `emulator/ports/disciplines/`,
 and in the ports of the packet engine."""
 
@@ -276,10 +293,15 @@ class Classes(SpecSection):
         return Classes(
             kind="classes",
             classes={
-                name: each.model_copy(update={"queue": HOST_NIC})
+                name: each.model_copy(update={"queue": queue_at_host(each.queue)})
                 for name, each in self.classes.items()
             },
         )
+
+
+def queue_at_host(queue: ClassQueue) -> ClassQueue:
+    """The queue at a host's own port to a switch: a NIC's, with credits where its switch has them."""
+    return queue if isinstance(queue, Credits) else HOST_NIC
 
 
 QueueSpec = Annotated[_Discipline | Classes, Field(discriminator="kind")]

@@ -22,6 +22,7 @@ from topologies.spec.queue_section import (
     Classes,
     ClassQueue,
     Codel,
+    Credits,
     Dctcp,
     DropTail,
     FqCodel,
@@ -39,7 +40,7 @@ from topologies.units import q32
 _FIFO, _SHARED, _RED, _QUEUED = range(4)
 """`Discipline` of simulation/engine/port.hpp."""
 
-_KINDS = ("droptail", "red", "dctcp", "codel", "fq_codel", "shared", "voq", "lossless")
+_KINDS = ("droptail", "red", "dctcp", "codel", "fq_codel", "shared", "voq", "lossless", "credits")
 """`QueueKind` of simulation/engine/queued.hpp."""
 
 _COLUMNS = (
@@ -110,7 +111,7 @@ class FabricPorts:
         used = _classes(setting)
         self._class = used.pop() if len(used) == 1 else None
         self._has_pauses = any(
-            isinstance(queue, Lossless) for end in ends for queue in queues_in(end.queue)
+            isinstance(queue, Lossless | Credits) for end in ends for queue in queues_in(end.queue)
         )
         carrier = setting.transport.carrier
         stamped = carrier is not None and carrier.stamps
@@ -269,6 +270,7 @@ _OF_KIND: Mapping[str, Callable[[Any, _Options, Link], _Options]] = complete(
         "shared": _shared,
         "voq": _voq,
         "lossless": _lossless,
+        "credits": lambda queue, plain, link: plain,
     },
     __name__,
 )
