@@ -42,6 +42,11 @@ _SPINNERS = {
 }
 """The spinners that are seen in time; one that is `interrupted` makes a run invalid."""
 
+_BY_GLOO = (
+    "collectives of the backend nccl were carried by Gloo, with Gloo's algorithms: their times are "
+    "not those of NCCL's. Workloads of specs have NCCL's choices (collectives: {backend: nccl})"
+)
+
 
 def payload_checked(spec: Spec) -> bool | None:
     """Whether each rank has checked the numbers that it received; None where no rank is ours."""
@@ -156,6 +161,7 @@ def _of_gpus(run: Run) -> list[str]:
         "a collective begins when its stream gets to it on its last rank; exposed communication is "
         "when the default stream stood still for it. An iteration ends when the last kernel before "
         "an optimizer's step is over",
+        _BY_GLOO,
         *_of_tokens(run),
     ]
 

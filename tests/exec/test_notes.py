@@ -46,3 +46,11 @@ def test_computing_that_was_charged_is_counted(tmp_path: Path) -> None:
     computes = [each for log in run.ranks for each in log.computes]
     said = f"roofline of device v100: {len(computes):,} operations of torch"
     assert said in _notes(run, "charge: true")
+
+
+def test_virtual_gpus_are_said_to_have_their_collectives_from_gloo(silent: Run) -> None:
+    spec = parse_spec(_SPEC.format(rest="gpus_per_host: 1"))
+    assert "carried by Gloo, with Gloo's algorithms" in "\n".join(
+        notes_of(replace(silent, spec=spec))
+    )
+    assert "carried by Gloo" not in _notes(silent, "per: rank")

@@ -62,6 +62,7 @@ def test_what_has_nothing_of_its_own_is_quoted_as_it_is(tmp_path: Path) -> None:
     ("words", "helps"),
     [
         ("RuntimeError: Distributed package doesn't have NCCL built in", "the backend gloo"),
+        ("RuntimeError: No CUDA GPUs are available", "exec --gpus-per-host 1 --device h100"),
         ("AssertionError: Torch not compiled with CUDA enabled", "device cpu"),
         ("run.sh: 2: /tmp/venv/bin/python: not found", "the virtual kernel's own"),
         ("FileNotFoundError: [Errno 2] No such file or directory: '/tmp/data'", "kernel's own"),

@@ -17,17 +17,18 @@ _NO_IPV6 = re.compile(r".*socket\.cpp:\d+\].*\(errno: 97 ")
 """Torch's store, which tries an address of IPv6 first and then goes on."""
 _OBSERVER = "/workloads/observer/"
 
+_VIRTUAL = "groundwire exec --gpus-per-host 1 --device h100 gives each a virtual one"
 _ADVICE = (
     (
         r"doesn't have NCCL built in|ProcessGroupNCCL is only supported with GPUs",
-        "hosts have no GPUs, and so no NCCL: use the backend gloo (torchrun and "
+        f"hosts have no GPUs, and so no NCCL: {_VIRTUAL}; or use the backend gloo (torchrun and "
         "init_process_group() without a backend take it by themselves) and tensors on the CPU",
     ),
     (
         r"not compiled with CUDA enabled|[Nn]o NVIDIA driver|No CUDA GPUs are available"
         r"|no CUDA-capable device",
-        "hosts have no GPUs: use device cpu where torch.cuda.is_available() says no, and the "
-        "backend gloo",
+        f"hosts have no GPUs: {_VIRTUAL}; or use device cpu where torch.cuda.is_available() says "
+        "no, and the backend gloo",
     ),
     (
         r"(?<![\w/])/(tmp|run|dev/shm)/\S+(: |'.*)(not found|No such file)|"
