@@ -110,6 +110,14 @@ def level_names(factor: FactorOfStudy, cases: Sequence[Case]) -> tuple[str, ...]
     )
 
 
+def range_between_levels(
+    factor: FactorOfStudy, cases: Sequence[Case], values: Sequence[float]
+) -> float:
+    """From the least mean of a factor's levels to the largest, of one value for each case."""
+    means = [level.mean for level in _means(level_names(factor, cases), values)]
+    return max(means) - min(means)
+
+
 def quantity(factor: FactorOfStudy, value: float) -> str:
     """A quantity's value with its unit."""
     return rate(value) if factor.unit is Unit.RATE else number(value)

@@ -7,9 +7,13 @@ from analysis.report.tables.table import Column, Table, Unit, Value
 from analysis.results.result import error_summary
 from analysis.studies.cases import RESPONSES, TIME, Case, StudyCases, pareto_front, value_of
 from analysis.studies.charts.scales import response_text
-from analysis.studies.effects import Effects
+from analysis.studies.effects import Effects, range_between_levels
 
 _LISTED = 5
+_MATTERS = 0.05
+"""A factor matters whose levels are this share of the mean apart."""
+_UNSEEN = 0.1
+"""A predictor does not see a factor of whose measured effect it has less than this share."""
 
 
 def findings(study: StudyCases, effects: Effects | None) -> tuple[str, ...]:
@@ -85,6 +89,7 @@ def _of_predictions(study: StudyCases) -> list[str]:
             f"{study.predictor} beside {len(errors)} emulated cases: mean error "
             f"{share(summary['mean'])}, from {signed[0]} to {signed[1]}."
         )
+        said += _of_unseen_factors(study)
     if predicted:
         ranks = sorted({case.ranks for case in predicted})
         span = f"{ranks[0]:,}" if len(ranks) == 1 else f"{ranks[0]:,} to {ranks[-1]:,}"
@@ -92,6 +97,23 @@ def _of_predictions(study: StudyCases) -> list[str]:
         said.append(
             f"{len(predicted)} cases of {span} ranks are predicted by {study.predictor}.{trust}"
         )
+    return said
+
+
+def _of_unseen_factors(study: StudyCases) -> list[str]:
+    """The factors that change what is measured, and hardly what is predicted."""
+    cases = [case for case in study.answered(TIME) if case.error is not None]
+    measured = [value_of(case, TIME) for case in cases]
+    predicted = [float(case.predicted_ns or 0) for case in cases]
+    said = []
+    for factor in study.factors:
+        seen, told = (range_between_levels(factor, cases, v) for v in (measured, predicted))
+        if seen > _MATTERS * sum(measured) / len(measured) and told < _UNSEEN * seen:
+            said.append(
+                f"{study.predictor} does not see {factor.name}: its levels are "
+                f"{response_text(TIME, seen)} apart as measured, {response_text(TIME, told)} as "
+                f"predicted. Predictions of {study.predictor} say nothing of {factor.name}."
+            )
     return said
 
 

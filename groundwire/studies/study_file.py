@@ -79,7 +79,7 @@ class StudySections(SpecSection):
         default=("iteration_ns", "exposed_ns"), min_length=1
     )
     emulate_up_to_ranks: Integer = Field(default=16, ge=0, le=MOST_RANKS)
-    predictor: Annotated[str, AfterValidator(_predictor)] | None = None
+    predictor: Annotated[str, AfterValidator(_predictor)] = "packet"
     limits: dict[str, Any] = Field(default_factory=dict)
     prices: Prices | None = None
 
@@ -94,16 +94,12 @@ class StudyFile:
     factors: tuple[StudyFactor, ...]
     limits: Mapping[str, float]
 
+    most_cases: int
+
     @property
     def predictor(self) -> str:
-        """The predictors: those that the file names, else the most exact one of the ranks'
-        transport."""
-        if self.sections.predictor is not None:
-            return self.sections.predictor
-        transports = any(factor.name.startswith("transport") for factor in self.factors)
-        return "flow" if self.base.transport.of_programs or transports else "packet"
-
-    most_cases: int
+        """The predictor of every case."""
+        return self.sections.predictor
 
 
 def load_study(path: str | Path) -> StudyFile:

@@ -22,9 +22,11 @@ def time_of(spec: Spec) -> int:
 @dataclass
 class FakeEngine:
     """`fails` says of which jobs there is no outcome; `interrupt_after` raises KeyboardInterrupt
-    after so many. `asked` has the jobs in the order in which they were given."""
+    after so many. `predicts` makes up a prediction in nanoseconds. `asked` has the jobs in the
+    order in which they were given."""
 
     fails: Callable[[Job], bool] = lambda job: False
+    predicts: Callable[[Spec], int] = lambda spec: time_of(spec) // 2
     interrupt_after: int | None = None
     asked: list[Job] = field(default_factory=list)
 
@@ -37,25 +39,25 @@ class FakeEngine:
             if self.fails(job):
                 tell(JobEvent(job, "failed", failure="the fake failed"))
                 continue
-            _make(job, cases / job.key)
+            self._make(job, cases / job.key)
             tell(JobEvent(job, "done"))
 
-
-def _make(job: Job, directory: Path) -> None:
-    directory.mkdir()
-    duration_ns = time_of(parse_spec(job.spec))
-    if job.kind == "predict":
-        answer = {"duration_ns": duration_ns // 2, "compute_ns": 7, "exposed_comm_ns": 8}
-        (directory / PREDICTION).write_text(json.dumps(answer))
-    else:
-        iteration = {"duration_ns": duration_ns, "compute_ns": 1, "exposed_comm_ns": 2}
-        counts = dict.fromkeys(("drops", "ecn_marks", "pauses", "retransmits"), 3)
-        result = {
-            "schema": RESULT_SCHEMA,
-            "valid": True,
-            "iterations": [iteration, iteration],
-            "collectives": [],
-            "summary": counts,
-        }
-        (directory / "result.json").write_text(json.dumps(result))
-    (directory / JOB_FILE).write_text(json.dumps({"machine": "nowhere"}))
+    def _make(self, job: Job, directory: Path) -> None:
+        directory.mkdir()
+        duration_ns = time_of(parse_spec(job.spec))
+        if job.kind == "predict":
+            predicted_ns = self.predicts(parse_spec(job.spec))
+            answer = {"duration_ns": predicted_ns, "compute_ns": 7, "exposed_comm_ns": 8}
+            (directory / PREDICTION).write_text(json.dumps(answer))
+        else:
+            iteration = {"duration_ns": duration_ns, "compute_ns": 1, "exposed_comm_ns": 2}
+            counts = dict.fromkeys(("drops", "ecn_marks", "pauses", "retransmits"), 3)
+            result = {
+                "schema": RESULT_SCHEMA,
+                "valid": True,
+                "iterations": [iteration, iteration],
+                "collectives": [],
+                "summary": counts,
+            }
+            (directory / "result.json").write_text(json.dumps(result))
+        (directory / JOB_FILE).write_text(json.dumps({"machine": "nowhere"}))

@@ -126,6 +126,23 @@ def test_beyond_the_size_cases_are_predicted(tmp_path: Path) -> None:
     assert any("packet beside 2 emulated cases" in text for text in found.findings)
 
 
+def test_a_factor_that_the_predictor_does_not_see_is_named(tmp_path: Path) -> None:
+    blind = FakeEngine(predicts=lambda spec: 1_000_000)
+    said = " ".join(_done(tmp_path, _BASE + _FACTORS, blind).findings)
+    assert "packet does not see hardware: its levels are 400\u202fµs apart as measured, 0" in said
+    assert "see placement" not in said  # 2% of the mean
+
+
+def test_a_factor_that_the_predictor_sees_is_not_named(tmp_path: Path) -> None:
+    assert "not see" not in " ".join(_done(tmp_path, _BASE + _FACTORS, FakeEngine()).findings)
+
+
+def test_packet_predicts_whatever_the_transport(tmp_path: Path) -> None:
+    base = _BASE + "factors: {transport.congestion_control: [cubic, dctcp]}\n"
+    assert plan_study(_file(tmp_path, base)).file.predictor == "packet"
+    assert plan_study(_file(tmp_path, base + "predictor: flow\n")).file.predictor == "flow"
+
+
 @given(ranks=st.integers(2, 300))
 @settings(deadline=None, max_examples=25)
 def test_a_fabric_of_the_ready_axis_has_room_for_the_ranks(ranks: int) -> None:
