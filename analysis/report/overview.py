@@ -8,6 +8,7 @@ from typing import Any
 
 from analysis.decode.roce.queue_pair_metrics import queue_pair_metrics
 from analysis.metrics.phase_names import phase_name
+from analysis.metrics.tier import TierUse
 from analysis.report.run_figures import RunFigures
 from analysis.report.tables.figures import count, duration, number, share, signed_percent, size
 from analysis.results.notes import NO_COLLECTIVES
@@ -15,6 +16,8 @@ from analysis.results.rows import row_figures, rows_in_words
 from analysis.results.unanswered import unanswered_in_words
 
 _UNEVEN = 1.25
+_FULL = 0.9
+"""A link that sends for this share of the time, or a tier with this share of marks and drops."""
 _ON_THE_WIRE = ("loss", "corruption")
 _LOSSY_NAMED = 3
 
@@ -165,8 +168,24 @@ def _busy_links(figures: RunFigures) -> str:
     busiest = max(worst.ports, key=lambda port: port.utilisation or 0.0)
     return (
         f"Link use while collectives were in flight, on average: {parts}; the busiest link, "
-        f"{busiest.name}, {share(busiest.utilisation)}."
+        f"{busiest.name}, {share(busiest.utilisation)}{_bottleneck(figures, worst)}."
     )
+
+
+def _bottleneck(figures: RunFigures, busiest: TierUse) -> str:
+    """Why the tier of the busiest link is the bottleneck; empty where nothing says so."""
+    if (busiest.max_utilisation or 0.0) >= _FULL:
+        return ", is the bottleneck: it has hardly any room left"
+    full, here = (
+        sum(port.record.ecn_marks + port.record.drops for port in ports)
+        for ports in (figures.ports, busiest.ports)
+    )
+    if full and here >= _FULL * full:
+        return (
+            f": these are the bottleneck, as {share(here / full)} of all marks and drops are at "
+            f"{busiest.link_class} {busiest.direction}"
+        )
+    return ""
 
 
 def _uneven_choices(figures: RunFigures) -> str:

@@ -229,6 +229,8 @@ def load_run(directory: Path | str) -> Run:
     spec_path = directory / "spec.yaml"
     if not spec_path.exists():
         raise RunError(f"{directory}: no spec.yaml in it, so it is no run directory")
+    if not (directory / "environment.json").exists():
+        raise RunError(f"{directory}: {_why_no_figures(directory)}")
     logs = sorted((directory / "ranks").glob("*.jsonl"))
     spec = load_spec(spec_path)
     if spec.jobs:
@@ -243,6 +245,16 @@ def load_run(directory: Path | str) -> Run:
         raise RunError(f"{directory / 'ranks'}: expected ranks 0 to {expected[-1]}, found {found}")
     links = _links(directory, fabric)
     return Run(directory, spec, environment, ranks, links)
+
+
+def _why_no_figures(directory: Path) -> str:
+    hang = directory / "hang.json"
+    if hang.exists():
+        return f"this run hung and was ended, so it has no figures; {hang} says who waits for whom"
+    return (
+        "this run did not come to its end, so it has no figures; what its ranks wrote is in "
+        f"{directory / 'ranks'}"
+    )
 
 
 def _links(directory: Path, fabric: Fabric) -> tuple[LinkRecord, ...]:

@@ -13,6 +13,7 @@ import typer
 
 from analysis.compare.comparison import Comparison
 from analysis.compare.decomposition import PARTS
+from analysis.runs.several import run_directories
 from groundwire import comparing
 from groundwire.commands.console.decompositions import decompositions_tables
 from groundwire.commands.console.external_sources import external_sources
@@ -31,7 +32,12 @@ from groundwire.comparing import ComparedRun
 
 
 def compare_command(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run directories.")],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN", help="Run directories, or directories with runs in them, as of a sweep."
+        ),
+    ],
     predictor: Annotated[
         list[str] | None,
         typer.Option(
@@ -53,9 +59,12 @@ def compare_command(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> int:
-    """Compare every collective of runs with predictors; print errors and the parts of each gap."""
+    """Compare every collective of runs with predictors; print errors and the parts of each gap.
+
+    Runs are not held against each other here: groundwire report RUN RUN does that.
+    """
     compared = comparing.compare(
-        runs,
+        [each for path in runs for each in run_directories(path)],
         predictors=predictor,
         external=external_sources(external or []),
         calibration=calibration,
@@ -67,6 +76,13 @@ def compare_command(
     for each in compared:
         _print(console, each)
     return 0
+
+
+_PARTS = (
+    "rendezvous: waiting for the receiver's word; sharing: links that several flows\n"
+    "have to share; collisions: ECMP's uneven hashing; other: what is left, such as\n"
+    "windows and losses (docs/comparing.md)"
+)
 
 
 def _print(console: OutputConsole, compared: ComparedRun) -> None:
@@ -85,6 +101,7 @@ def _print(console: OutputConsole, compared: ComparedRun) -> None:
         console.print(f"not predicted ({count}): {reason}", highlight=False)
     console.print()
     console.print_fitting(decompositions_tables(parts))
+    console.print(_PARTS, highlight=False)
     console.print()
     summary = comparison.summary()
     console.print(errors_table("Errors", {name: summary[name] for name in best_first(summary)}))

@@ -101,3 +101,13 @@ def test_names_in_markdown_are_text(tmp_path: Path) -> None:
         "&amp; \\*loud\\*" in text
     )
     assert "## &lt;img src=x&gt;" in text
+
+
+def test_a_run_that_failed_says_where_to_look(tmp_path: Path) -> None:
+    directory = make_run(tmp_path / "run", "kind: flat, hosts: 4", ranks=2)
+    (directory / "environment.json").unlink()
+    with pytest.raises(RunError, match=r"did not come to its end.* is in .*run/ranks"):
+        load_run(directory)
+    (directory / "hang.json").write_text("{}")
+    with pytest.raises(RunError, match=r"this run hung .*run/hang.json says who waits for whom"):
+        load_run(directory)

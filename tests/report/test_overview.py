@@ -53,3 +53,35 @@ def test_the_worst_of_many_are_named(tmp_path: Path) -> None:
     told = _said(tmp_path / "run", _lossy(peers, 1000, {"loss": 10}))
     assert told.count("(10, 1 in 100)") == 3
     assert told.endswith("and 5 more; the other 120 ports lost none.")
+
+
+def _of_links(directory: Path, change: Callable[[dict[str, Any]], object]) -> str:
+    """The words on the busiest link."""
+    _said(directory, change)
+    told = findings(run_figures([directory])[0])
+    return next(words for words in told if words.startswith("Link use"))
+
+
+def test_a_link_without_room_is_the_bottleneck(tmp_path: Path) -> None:
+    def change(port: dict[str, Any]) -> None:
+        if (port["node"], port["peer"]) == ("leaf3", "spine1"):
+            port["bytes"] = 10**9
+
+    said = _of_links(tmp_path / "run", change)
+    assert "the busiest link, leaf3 → spine1, 100%, is the bottleneck: it has hardly" in said
+
+
+def test_the_tier_that_marks_is_the_bottleneck(tmp_path: Path) -> None:
+    def change(port: dict[str, Any]) -> None:
+        uplink = port["node"].startswith("leaf") and port["peer"].startswith("spine")
+        port |= {"bytes": 5_000_000 * (1 + uplink), "ecn_marks": 20 * uplink}
+
+    said = _of_links(tmp_path / "run", change)
+    assert said.endswith(
+        ": these are the bottleneck, as 100% of all marks and drops are at leaf-spine up."
+    )
+
+
+def test_marks_everywhere_name_no_bottleneck(tmp_path: Path) -> None:
+    said = _of_links(tmp_path / "run", lambda port: port.update(ecn_marks=20))
+    assert "bottleneck" not in said

@@ -124,7 +124,7 @@ def test_a_program_without_iterations_tells_its_clock_and_what_was_sent(
     wall.now_s += 10
     display.report(clock)
     assert said.getvalue().splitlines() == [
-        "  10.0 s  10.530000 s on its clock, 5.2 MB sent by all ports",
+        "  10.0 s  10.530000 s of the kernel's clock, before any rank, 5.2 MB sent by all ports",
         "  10.0 s  2 processes started",
         "  20.0 s  0.030000 s since the ranks began, 5.2 MB sent by all ports",
     ]

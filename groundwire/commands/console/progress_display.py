@@ -123,7 +123,7 @@ class ProgressDisplay:
 
     def _since_begin(self, clock_ns: int) -> str:
         if self._began_ns is None:
-            return f"{clock_ns / 1e9:.6f} s on its clock"
+            return f"{clock_ns / 1e9:.6f} s of the kernel's clock, before any rank"
         return f"{(clock_ns - self._began_ns) / 1e9:.6f} s since the ranks began"
 
     def _say(self, text: str) -> None:

@@ -88,8 +88,10 @@ def print_result(result: dict[str, Any], directory: Path, console: OutputConsole
 
 
 _KNOWN = (
-    "A predictor starts each collective when this run's ranks posted it, and each\n"
-    "iteration by itself. It knows the ports that the switches choose by."
+    "An error is predicted / measured - 1: below zero the prediction is too short. A\n"
+    "collective is predicted from when this run's ranks posted it, an iteration from\n"
+    "the spec, so one collective can have two errors. Both know the ports that the\n"
+    "switches choose by."
 )
 
 
