@@ -63,7 +63,7 @@ fabric: {{{fabric}, link: {{rate: 100Gbps, delay: 500ns, mtu: 4200}},
   queue: {{kind: droptail, buffer: 4MB}}, routing: {routing}}}
 transport: {{{recovery}}}
 workload: {workload}
-collectives: {{backend: programs, all_to_all: {{algorithm: direct}}, {kind}: {program}}}
+collectives: {{backend: programs, all_to_all: {{algorithm: direct}}{entry}}}
 {faults}
 """
 _GREY = "faults: [{{kind: loss, link: leaf0-spine0, at: 0ns, value: {}}}]"
@@ -94,68 +94,60 @@ class Found:
         return f"{statistics.median(self.times_us):,.0f} ({max(self.times_us):,.0f})"
 
 
-def spec_of(
-    fabric: str,
-    workload: str,
-    routing: str,
-    recovery: str,
-    seed: int,
-    faults: str = "",
-    size: str | None = None,
-) -> Spec:
-    """A row's spec."""
-    made, ranks = FABRICS[fabric]
-    work, kind, program = WORKLOADS[workload]
-    entry = "" if kind == "all_to_all" else f"{kind}: {program}"
-    text = _SPEC.replace("{kind}: {program}", "{entry}")
-    return parse_spec(
-        text.format(
-            seed=seed,
-            fabric=made,
-            routing=ROUTINGS[routing],
-            recovery=(RECOVERIES | SOON | WINDOWED | MRC)[recovery],
-            workload=work.format(
-                ranks=ranks, kind=kind, size=size or ("4MB" if ranks < 64 else "16MB")
-            ),
-            entry=entry,
-            faults=faults,
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An iteration to measure, by the names of its parts, with seeds 1 to `seeds`."""
+
+    fabric: str
+    workload: str
+    routing: str
+    recovery: str
+    seeds: int
+    faults: str = ""
+    size: str | None = None
+
+    def spec(self, seed: int) -> Spec:
+        """The spec of a seed."""
+        fabric, ranks = FABRICS[self.fabric]
+        work, kind, program = WORKLOADS[self.workload]
+        size = self.size or ("4MB" if ranks < 64 else "16MB")
+        return parse_spec(
+            _SPEC.format(
+                seed=seed,
+                fabric=fabric,
+                routing=ROUTINGS[self.routing],
+                recovery=(RECOVERIES | SOON | WINDOWED | MRC)[self.recovery],
+                workload=work.format(ranks=ranks, kind=kind, size=size),
+                entry="" if kind == "all_to_all" else f", {kind}: {program}",
+                faults=self.faults,
+            )
         )
-    )
 
-
-def measure(
-    fabric: str,
-    workload: str,
-    routing: str,
-    recovery: str,
-    seeds: int,
-    faults: str = "",
-    size: str | None = None,
-) -> Found:
-    """The first iteration of a row."""
-    times, shares, packets, lost = [], [], 0, 0
-    for seed in range(1, seeds + 1):
-        spec = spec_of(fabric, workload, routing, recovery, seed, faults, size)
-        predictor = Packet()
-        found = predict_workload(spec, setting_of_spec(spec), predictor)
-        times.append(found.iterations[0].duration_ns / 1000)
-        assert predictor.last is not None
-        passed = predictor.last.columns["port.packets"]
-        up = [
-            int(passed[2 * link.index + (link.a.node != "leaf0")])
-            for link in spec.plan.fabric.links
-            if "leaf0" in (link.a.node, link.b.node) and link.link_class == "leaf-spine"
-        ]
-        both = [
-            2 * link.index + end
-            for link in spec.plan.fabric.links
-            if {link.a.node, link.b.node} == {"leaf0", "spine0"}
-            for end in (0, 1)
-        ]
-        packets += sum(int(passed[port]) for port in both)
-        lost += sum(int(predictor.last.columns["port.drops"][port]) for port in both)
-        shares.append(up[0] / sum(up) if up and sum(up) else 0.0)
-    return Found(tuple(times), statistics.mean(shares), packets, lost)
+    def measure(self) -> Found:
+        """The first iteration, of all seeds."""
+        times, shares, packets, lost = [], [], 0, 0
+        for seed in range(1, self.seeds + 1):
+            spec = self.spec(seed)
+            predictor = Packet()
+            found = predict_workload(spec, setting_of_spec(spec), predictor)
+            times.append(found.iterations[0].duration_ns / 1000)
+            assert predictor.last is not None
+            passed = predictor.last.columns["port.packets"]
+            up = [
+                int(passed[2 * link.index + (link.a.node != "leaf0")])
+                for link in spec.plan.fabric.links
+                if "leaf0" in (link.a.node, link.b.node) and link.link_class == "leaf-spine"
+            ]
+            both = [
+                2 * link.index + end
+                for link in spec.plan.fabric.links
+                if {link.a.node, link.b.node} == {"leaf0", "spine0"}
+                for end in (0, 1)
+            ]
+            packets += sum(int(passed[port]) for port in both)
+            lost += sum(int(predictor.last.columns["port.drops"][port]) for port in both)
+            shares.append(up[0] / sum(up) if up and sum(up) else 0.0)
+        return Found(tuple(times), statistics.mean(shares), packets, lost)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -178,8 +170,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"| fabric | workload | routing | {' | '.join(RECOVERIES)} |\n|---|---|---|---|---|")
     for fabric, workload, routing in itertools.product(options.fabrics, WORKLOADS, ROUTINGS):
         seeds = options.seeds if FABRICS[fabric][1] < 64 else 1
-        cells = [measure(fabric, workload, routing, each, seeds).text for each in RECOVERIES]
+        cells = [Row(fabric, workload, routing, each, seeds).measure().text for each in RECOVERIES]
         print(f"| {fabric} | {workload} | {routing} | {' | '.join(cells)} |", flush=True)
+
+
+def _at_leaf(
+    routing: str, recovery: str, seeds: int, faults: str, size: str | None = None
+) -> Found:
+    return Row("leaf-spine", "all-to-all", routing, recovery, seeds, faults, size).measure()
 
 
 def _grey_faults(loss: str) -> str:
@@ -190,10 +188,7 @@ def _grey(seeds: int) -> None:
     print(f"| recovery | routing | its share | {' | '.join(GREY_LOSSES)} |")
     print(f"|{'---|' * (3 + len(GREY_LOSSES))}")
     for recovery, routing in itertools.product(RECOVERIES | SOON, ROUTINGS):
-        found = [
-            measure("leaf-spine", "all-to-all", routing, recovery, seeds, _grey_faults(loss))
-            for loss in GREY_LOSSES
-        ]
+        found = [_at_leaf(routing, recovery, seeds, _grey_faults(loss)) for loss in GREY_LOSSES]
         cells = " | ".join(each.text for each in found)
         print(f"| {recovery} | {routing} | {found[-1].share:.0%} | {cells} |", flush=True)
 
@@ -203,10 +198,7 @@ def _corrupt(seeds: int) -> None:
     print(f"|{'---|' * 6}")
     kinds = ("static", "ecmp", "spray, least queue", "flowlet, 50 us", "adaptive")
     for recovery, routing in [*itertools.product(WINDOWED, kinds), ("MRC", "ecmp")]:
-        well, bad = (
-            measure("leaf-spine", "all-to-all", routing, recovery, seeds, faults, "1GB")
-            for faults in ("", _CORRUPT)
-        )
+        well, bad = (_at_leaf(routing, recovery, seeds, faults, "1GB") for faults in ("", _CORRUPT))
         cells = f"{well.text} | {bad.text} | {bad.packets:,} | {bad.lost}"
         print(f"| {recovery} | {routing} | {cells} |", flush=True)
 
@@ -216,10 +208,7 @@ def _failures(seeds: int) -> None:
     print(f"|{'---|' * (2 + len(FAILURES))}")
     rows = [*itertools.product(RECOVERIES, ROUTINGS), ("MRC", "ecmp")]
     for recovery, routing in rows:
-        found = [
-            measure("leaf-spine", "all-to-all", routing, recovery, seeds, faults)
-            for faults in FAILURES.values()
-        ]
+        found = [_at_leaf(routing, recovery, seeds, faults) for faults in FAILURES.values()]
         cells = " | ".join(each.text for each in found)
         print(f"| {recovery} | {routing} | {cells} |", flush=True)
 
