@@ -5,8 +5,10 @@
     run = groundwire.run("topologies/two-hosts.yaml", {"fabric.link.rate": "25Gbps"})
     run.result["valid"]
 
-docs/api.md has the whole of it. Errors are those of the command line: SpecError, RunError,
-KernelRefused, SessionFailed and the like, whose text is what a command would print.
+It computes nothing itself: it has a spec run, and its run analysed. Three names to know: `run`,
+`predict` and `compare`. docs/api.md has the whole of it. Errors are those of the command line:
+SpecError, RunError, KernelRefused, SessionFailed and the like, whose text is what a command would
+print.
 """
 
 from __future__ import annotations

@@ -109,6 +109,23 @@ def test_the_names_to_know_of_a_room_are_there() -> None:
     assert known > 40
 
 
+def test_rooms_that_the_docs_list_name_what_to_know() -> None:
+    """Each package of the first column of docs/rooms.md; those behind a first one are beside it."""
+    page = (ROOT / "docs" / "rooms.md").read_text().partition("## Packages")[0]
+    listed = [
+        folder if folder.partition("/")[0] in ROOMS else str(Path(paths[0]).parent / folder)
+        for row in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)
+        for paths in [re.findall(r"`([\w/]+)/`", row)]
+        for folder in paths
+    ]
+    rooms = [ROOT / folder / "__init__.py" for folder in listed]
+    rooms = [init for init in rooms if init.is_file()]
+    assert len(rooms) > 30
+    for init in rooms:
+        page = " ".join(init.read_text().split('"""')[1].split())
+        assert "hree names to know" in page, init
+
+
 def test_somebody_elses_package_in_place_of_ours_is_refused(tmp_path: Path) -> None:
     (tmp_path / "analysis").mkdir()
     (tmp_path / "analysis" / "__init__.py").write_text("")
