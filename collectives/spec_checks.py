@@ -29,8 +29,6 @@ from topologies.spec.collectives_section import (
 from topologies.spec.errors import Key, Problem, shown
 from topologies.spec.sections import Sections
 from topologies.spec.spec import Spec
-from topologies.spec.transports.roce.section import RoceTransport
-from topologies.spec.transports.tcp.section import TcpTransport
 from topologies.spec.workload_section import (
     Barrier,
     CollectiveOperation,
@@ -121,10 +119,17 @@ def _connection_problems(spec: Sections) -> Iterator[Problem]:
     transport's own keys."""
     transport, asked = spec.transport, spec.between_ranks
     own, env = transport.between_ranks, spec.collectives.env
-    rdma, tcp = isinstance(transport, RoceTransport), isinstance(transport, TcpTransport)
     for names, has, expected in (
-        (QUEUE_PAIR_VARIABLES, rdma, "roce or mrc beside it: TCP has no queue pairs"),
-        (SOCKET_VARIABLES, tcp, "tcp beside it: programs have no sockets over another transport"),
+        (
+            QUEUE_PAIR_VARIABLES,
+            transport.by_queue_pairs,
+            "roce or mrc beside it: TCP has no queue pairs",
+        ),
+        (
+            SOCKET_VARIABLES,
+            not transport.of_programs,
+            "tcp beside it: programs have no sockets over another transport",
+        ),
     ):
         for name in names:
             if name not in env:

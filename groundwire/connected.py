@@ -25,7 +25,7 @@ def connected_setting(spec: Spec, progress: Report = silent) -> Setting:
     same, to the random number. Takes seconds. Raises PredictorError for specs whose ports that does
     not tell, and what `run_session` raises.
     """
-    if spec.jobs or spec.transport.kind != "tcp":
+    if spec.jobs or spec.transport.of_programs:
         what = "several jobs" if spec.jobs else f"transport.kind: {spec.transport.kind}"
         raise PredictorError(f"{spec.name}: expected one job over TCP to connect; found {what}")
     spec = placed(spec)

@@ -10,7 +10,7 @@ from analysis.chakra.expand import expand, runs_by_ranks
 from analysis.chakra.graph import ComputeNode, Graph, number_groups, to_trace
 from analysis.chakra.schema import COLLECTIVE_KINDS
 
-_FIRST_TAG = 400_000_000
+FIRST_TAG = 400_000_000
 """The first tag of messages that stand for a collective; workloads' own tags are expected below."""
 
 
@@ -24,7 +24,7 @@ def write_graphs(prefix: Path | str, graphs: Sequence[Graph], *, seed: int = 1) 
     expanded = expand(
         graphs,
         lambda call: call.kind not in COLLECTIVE_KINDS or runs_by_ranks(call),
-        first_tag=_FIRST_TAG,
+        first_tag=FIRST_TAG,
         seed=seed,
     )
     expanded = [graph or (ComputeNode(id=0, name="nothing"),) for graph in expanded]

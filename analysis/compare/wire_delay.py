@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.decode.gloo.wire_format import PREAMBLE_BYTES
 from analysis.decode.run_capture import clock_offset_ns
 from analysis.decode.tcp.pcap import read_pcap
 from analysis.predict.engines.wire import Floats, Ints
 from analysis.runs.collectives import MeasuredCollective
 from analysis.runs.run import Run
+from collectives.schedule.gloo import PREAMBLE_BYTES
 
 
 @dataclass(frozen=True)

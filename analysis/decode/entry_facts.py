@@ -11,8 +11,9 @@ import numpy.typing as npt
 from analysis.decode.byte_ledger import Entries
 from analysis.decode.gloo.connection_groups import UNLOGGED
 from analysis.decode.gloo.stream import Gap, MessageStream, StreamMessage
-from analysis.decode.gloo.wire_format import PREAMBLE_BYTES, Slot
+from analysis.decode.gloo.wire_format import Slot
 from analysis.decode.ledger import FACTS, Purpose
+from collectives.schedule.gloo import PREAMBLE_BYTES
 
 Int64 = npt.NDArray[np.int64]
 

@@ -28,7 +28,8 @@ EXPECTED_LIMIT = 0.044
 most: on the virtual kernel these were wrong by 0.6% at most, where nothing was lost
 (benchmarks/results/2026-11-23-native-truth.md)."""
 
-_QUOTED = 3
+QUOTED = 3
+"""So many of a list are named, and the others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +131,7 @@ def judged_times(run: Run, shared: bool = False) -> JudgedTimes | None:
 
 def _by_twin(found: Sequence[TimeDifference]) -> JudgedTimes:
     wrong = [d for d in found if abs(d.share) > TWIN_LIMIT]
-    worst = sorted(wrong, key=lambda d: -abs(d.share))[:_QUOTED]
+    worst = sorted(wrong, key=lambda d: -abs(d.share))[:QUOTED]
     quoted = "; ".join(
         f"{d.id} took {d.native_ns:,} ns, exactly it takes {d.exact_ns:,} ns ({d.share:+.1%})"
         for d in worst
@@ -171,7 +172,7 @@ def _by_bytes(run: Run) -> JudgedTimes:
     fast = [e for e in expected if e.faster > EXPECTED_LIMIT]
     reasons = []
     if slow:
-        worst = sorted(slow, key=lambda e: -e.slower)[:_QUOTED]
+        worst = sorted(slow, key=lambda e: -e.slower)[:QUOTED]
         reasons.append(
             f"{len(slow)} of {len(expected)} collectives took more than {EXPECTED_LIMIT:.1%} "
             f"longer than their bytes take at their slowest link: {_quote(worst)}. The "
@@ -179,7 +180,7 @@ def _by_bytes(run: Run) -> JudgedTimes:
             "virtual kernel tells which (--twin)"
         )
     if fast:
-        worst = sorted(fast, key=lambda e: -e.faster)[:_QUOTED]
+        worst = sorted(fast, key=lambda e: -e.faster)[:QUOTED]
         reasons.append(
             f"{len(fast)} of {len(expected)} collectives were over more than {EXPECTED_LIMIT:.1%} "
             f"sooner than on such a fabric: {_quote(worst)}. Idle links let through at once the "

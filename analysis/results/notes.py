@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from analysis.results.gpus import sharing_unknown
+from analysis.results.judged import QUOTED
 from analysis.runs.collectives import (
     collectives_of,
     groups_of_program,
@@ -24,7 +25,6 @@ from topologies.units import format_size
 from workloads.models.replay import DIRECTORY, NOTES
 
 NO_COLLECTIVES = "no collectives were found"
-_QUOTED = 3
 _NOT_CHECKED = (
     "the numbers that ranks received were not checked: all ranks sent the same memory "
     "(payload: timing)"
@@ -110,8 +110,8 @@ def _of_clocks(run: Run) -> list[str]:
     wrong = [fault for fault in run.spec.faults if isinstance(fault, WrongClock)]
     if not wrong:
         return []
-    clocks = ", ".join(f"{fault.host} ({fault.in_words})" for fault in wrong[:_QUOTED])
-    more = f" and {len(wrong) - _QUOTED} more" if len(wrong) > _QUOTED else ""
+    clocks = ", ".join(f"{fault.host} ({fault.in_words})" for fault in wrong[:QUOTED])
+    more = f" and {len(wrong) - QUOTED} more" if len(wrong) > QUOTED else ""
     return [
         f"the time of day was wrong at {clocks}{more}: times that programs tell by it are; those "
         "of this result are right"
@@ -122,7 +122,7 @@ def _of_routes(run: Run) -> list[str]:
     lost = run.environment.unrouted
     if not lost:
         return []
-    most = sorted(lost, key=lambda node: -lost[node])[:_QUOTED]
+    most = sorted(lost, key=lambda node: -lost[node])[:QUOTED]
     named = ", ".join(f"{node} {lost[node]:,}" for node in most)
     more = f" and {len(lost) - len(most)} more nodes" if len(lost) > len(most) else ""
     return [f"{sum(lost.values()):,} packets were lost for lack of a route: {named}{more}"]
@@ -357,7 +357,7 @@ def _counted(number: int, noun: str) -> str:
 def _quoted(names: Iterable[str]) -> str:
     """The first few, and that there are more."""
     listed = list(names)
-    return ", ".join(listed[:_QUOTED]) + (", ..." if len(listed) > _QUOTED else "")
+    return ", ".join(listed[:QUOTED]) + (", ..." if len(listed) > QUOTED else "")
 
 
 def _of_mpi(run: Run) -> str:

@@ -6,12 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analysis.results.impossible import impossible_times
-from analysis.results.judged import JudgedTimes, judged_times
+from analysis.results.judged import QUOTED, JudgedTimes, judged_times
 from analysis.runs.records import VerdictRecord
 from analysis.runs.run import Run
-
-_QUOTED = 3
-
 
 _PORTS = "queue_lateness"
 _UNJUDGED = (
@@ -67,8 +64,8 @@ def judge_run(run: Run, shared: bool = False) -> JudgedRun:
     impossible = impossible_times(run)
     if impossible:
         slowed = f", slowed down {run.environment.scale} times" if run.environment.scale > 1 else ""
-        quoted = "; ".join(str(each) for each in impossible[:_QUOTED])
-        more = len(impossible) - _QUOTED
+        quoted = "; ".join(str(each) for each in impossible[:QUOTED])
+        more = len(impossible) - QUOTED
         reasons.append(
             f"times were measured that no fabric of this spec{slowed} can have made, so the clock "
             f"or the links were wrong: {quoted}" + (f"; and {more:,} more" if more > 0 else "")

@@ -19,10 +19,8 @@ from collectives.schedule.exchange import ExchangeSchedule
 from collectives.schedule.gloo import GLOO
 from collectives.schedule.schedule import Schedule
 from collectives.settings import schedule_of, settings_of
+from topologies.ethernet import ETHERNET_BYTES
 from topologies.spec.collectives_section import CollectivesOfRun
-
-_FRAME_BYTES = 38
-"""Ethernet's own on a link: preamble 8, header 14, check 4, gap 12 (IEEE 802.3)."""
 
 ALIGNMENT = "align"
 """Phase of the collectives that only bring the ranks to a common start; they are no result."""
@@ -173,7 +171,7 @@ def two_frames_ns(run: Run, ranks: Sequence[int]) -> list[int]:
     found = []
     for rank in ranks:
         links = run.fabric.links_of[run.hosts[rank]]
-        bits = max(16 * (link.mtu_bytes + _FRAME_BYTES) / link.rate_bps for link in links)
+        bits = max(16 * (link.mtu_bytes + ETHERNET_BYTES) / link.rate_bps for link in links)
         found.append(round(bits * 10**9 * run.environment.scale))
     return found
 

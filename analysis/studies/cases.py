@@ -31,9 +31,6 @@ others are totals of a run. Less is better in all of them."""
 OF_SOME = ("first_token_ns", "wait_ns", "token_ns")
 """The responses that only runs of some workloads have."""
 
-PREDICTED = ("iteration_ns", "compute_ns", "exposed_ns")
-"""The responses that a prediction has, too."""
-
 TIME = "iteration_ns"
 
 

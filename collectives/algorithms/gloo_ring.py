@@ -8,9 +8,7 @@ from collectives.algorithms.base import Algorithm, Team, at_least
 from collectives.builder import Move
 from collectives.kinds import Kind, Shape
 from collectives.program import Blocks, Division
-
-MAX_SEGMENT_BYTES = 1 << 20
-"""gloo AllreduceOptionsImpl::kMaxSegmentSize."""
+from collectives.schedule.gloo_steps import MAX_SEGMENT_BYTES
 
 
 @dataclass(frozen=True, kw_only=True)

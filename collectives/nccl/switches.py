@@ -32,7 +32,7 @@ WHERE = (
 
 def switches_can(spec: Sections) -> bool:
     """Whether the NVLink switches of a spec's servers can take part in a run (`WHERE`)."""
-    if not isinstance(spec.fabric, RailsSpec) or spec.transport.kind != "tcp":
+    if not isinstance(spec.fabric, RailsSpec) or spec.transport.of_programs:
         return False
     if spec.aggregation is not None or spec.host.charged:
         return False

@@ -17,6 +17,7 @@ from emulator.linux.messages.formats import TC_H_ROOT
 from emulator.linux.netlink import Request
 from emulator.linux.rtnetlink import change_qdisc, qdisc
 from emulator.ports.pauses import PauseControl
+from emulator.ports.port_qdisc import HANDLE
 from emulator.ports.token_depth import token_depth_bytes
 from topologies.fabrics.fabric import L1_OVERHEAD_BYTES, Link, Port
 
@@ -180,7 +181,6 @@ class WithoutPauseController:
         return None
 
 
-_HANDLE = 0x10000
 _MOST = 2**32 - 1
 """The highest rate, in bytes a second, that fits the plain field; a wide one is beside it."""
 
@@ -208,7 +208,7 @@ class _RootQdisc(WithoutPauseController):
                 "only droptail is"
             )
         options = self._options(port, Impairment(context.link))
-        made = qdisc(context.ifindex, self.kind, TC_H_ROOT, _HANDLE, options, port.interface)
+        made = qdisc(context.ifindex, self.kind, TC_H_ROOT, HANDLE, options, port.interface)
         return (made,)
 
     def counters(self, context: PortContext, qdiscs: Sequence[QdiscStatistics]) -> QueueCounters:
@@ -218,7 +218,7 @@ class _RootQdisc(WithoutPauseController):
     def impair(self, context: PortContext, impairment: Impairment) -> Sequence[Request]:
         """A change of the one qdisc."""
         options, name = self._options(context.port, impairment), context.port.interface
-        return (change_qdisc(context.ifindex, self.kind, TC_H_ROOT, _HANDLE, options, name),)
+        return (change_qdisc(context.ifindex, self.kind, TC_H_ROOT, HANDLE, options, name),)
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from emulator.linux.bpf import (
 from emulator.linux.netlink import Request
 from emulator.linux.rtnetlink import run_classifier
 from emulator.ports.arrangement import PortContext
-from emulator.ports.port_watch import FIND_PORT, port_number
+from emulator.ports.port_watch import FIND_PORT, STALL_NS, port_number
 from emulator.ports.token_depth import token_depth_bytes
 from topologies.fabrics.fabric import L1_OVERHEAD_BYTES, Fabric, Link, Port
 
@@ -48,8 +48,6 @@ out of it: for them a filler is a packet like others."""
 _LEAST_BYTES = 128
 """A shorter filler would have no room for the headers that the kernel keeps; what it would have
 taken is left to the next one."""
-_STALL_NS = 50_000_000
-"""A port that has been free for longer holds nothing: what seems to wait there was dropped."""
 _FRACTION_BITS, _INVERSE_BITS = 16, 32
 
 
@@ -87,7 +85,7 @@ _NAMES = {
     "FRACTION": _FRACTION_BITS,
     "INVERSE": _INVERSE_BITS,
     "LEAST": _LEAST_BYTES,
-    "STALL": _STALL_NS,
+    "STALL": STALL_NS,
     "CUT": 0x6757,
     "FILLER": 0x6758,
     "TO_CUT": 0x6757 << 16,

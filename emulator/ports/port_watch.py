@@ -34,7 +34,7 @@ _ENTRY_BYTES = 8 * _WORDS
 _FRACTION_BITS = 16
 _WATCH_ORDER = 2
 """After a switch's own classifiers, which may drop the packet, and before a redirection."""
-_STALL_NS = 50_000_000
+STALL_NS = 50_000_000
 """A longer time between two packets is no service: what was counted as waiting was dropped."""
 _LONG_NS, _LONG_FRAMES = 5_000_000, 10
 """The least bytes of a busy period that is judged. A single late timer is a large part of a
@@ -247,7 +247,7 @@ class PortWatch:
         at = port_number(link, port) * _WORDS
         frame_ns = 8 * 10**9 * (link.frame_bytes + L1_OVERHEAD_BYTES) // link.rate_bps
         self._words[at + WatchWord.NS_PER_BYTE] = (8 * 10**9 << _FRACTION_BITS) // link.rate_bps
-        self._words[at + WatchWord.STALL] = _STALL_NS + 2 * frame_ns
+        self._words[at + WatchWord.STALL] = STALL_NS + 2 * frame_ns
         self._words[at + WatchWord.LONG] = max(_LONG_NS, _LONG_FRAMES * frame_ns)
         self._words[at + WatchWord.AT_END] = int(delays_at_sender)
         self._words[at + WatchWord.IN_FLIGHT] = (

@@ -33,10 +33,10 @@ from groundwire.commands.run import (
     fabric_in_place,
     run_and_print,
 )
+from topologies.ethernet import ETHERNET_HEADER_BYTES
 from topologies.spec.spec import Spec, load_spec
 from topologies.units import parse_time_ns
 
-_ETHERNET_BYTES = 14
 _TORCHRUN = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
 
 
@@ -259,7 +259,7 @@ def execute(
     by_wire = workload["per"] == "job" or script_importing("jax", command, Path.cwd())
     if by_wire and "snaplen_bytes" not in spec.capture.model_fields_set:
         # Headers of messages lie anywhere in packets; of MPI's and JAX's nothing else tells.
-        whole = max(link.mtu_bytes for link in spec.plan.fabric.links) + _ETHERNET_BYTES
+        whole = max(link.mtu_bytes for link in spec.plan.fabric.links) + ETHERNET_HEADER_BYTES
         overrides = {"capture.snaplen": str(whole)} | overrides
     spec = spec.with_overrides(overrides, source="--set")
     stop = None

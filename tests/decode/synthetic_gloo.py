@@ -12,7 +12,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from analysis.decode.gloo.wire_format import PREAMBLE_BYTES, Opcode, Preamble, Slot
+from analysis.decode.gloo.wire_format import Opcode, Preamble, Slot
+from collectives.schedule.gloo import PREAMBLE_BYTES
 
 SIDES = ("10.0.0.2", "10.0.0.1")
 PORTS = (40_000, 41_000)

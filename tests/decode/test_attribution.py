@@ -17,10 +17,11 @@ from analysis.decode.gloo.connection_groups import LoggedCollective
 from analysis.decode.gloo.exchanges import Expected
 from analysis.decode.gloo.rendezvous import resolve
 from analysis.decode.gloo.stream import walk
-from analysis.decode.gloo.wire_format import PREAMBLE_BYTES, Opcode, Prefix, Slot
+from analysis.decode.gloo.wire_format import Opcode, Prefix, Slot
 from analysis.decode.tcp.assembly import connections
 from analysis.decode.tcp.pcap import CaptureFormatError, read_pcap
 from analysis.decode.tcp.stream import TcpConnection
+from collectives.schedule.gloo import PREAMBLE_BYTES
 from tests.decode.recorded_log import read_log
 from tests.decode.synthetic_gloo import Transfer, Wire, converse
 from topologies.spec.run_sections import MINIMUM_SNAPLEN

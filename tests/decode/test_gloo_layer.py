@@ -13,7 +13,6 @@ from scapy.utils import rdpcap
 
 from analysis.decode.gloo.scapy_layer import Gloo, GlooHello, gloo_messages
 from analysis.decode.gloo.wire_format import (
-    PREAMBLE_BYTES,
     GlooFormatError,
     Opcode,
     Preamble,
@@ -21,6 +20,7 @@ from analysis.decode.gloo.wire_format import (
     Slot,
     is_preamble,
 )
+from collectives.schedule.gloo import PREAMBLE_BYTES
 from tests.decode.synthetic_gloo import Transfer, Wire, converse
 
 SLOTS = st.builds(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from importlib import import_module
 
+from topologies.ethernet import ETHERNET_HEADER_BYTES
 from topologies.fabrics.build import build_fabric
 from topologies.fabrics.fabric import Fabric
 from topologies.fabrics.placement import OPTIMIZE
@@ -29,9 +30,6 @@ from topologies.spec.sections import Sections
 from topologies.spec.transports.checks import transport_problems
 from topologies.spec.workloads import WORKLOADS
 from topologies.units import format_time
-
-_ETHERNET_BYTES = 14
-"""The bytes that a queue counts of a frame beside its packet: the header, and no check sum."""
 
 Check = Callable[[Sections], Iterable[Problem]]
 
@@ -179,11 +177,11 @@ def _queue_problems(spec: Sections, fabric: Fabric) -> Iterator[Problem]:
         ]
     for key, queue in queues:
         for of_queue, buffer_bytes in _buffers(key, queue):
-            if buffer_bytes < mtu_bytes + _ETHERNET_BYTES:
+            if buffer_bytes < mtu_bytes + ETHERNET_HEADER_BYTES:
                 yield Problem(
                     (*of_queue, "buffer"),
                     str(buffer_bytes),
-                    f"expected at least one frame, {mtu_bytes + _ETHERNET_BYTES} bytes: the "
+                    f"expected at least one frame, {mtu_bytes + ETHERNET_HEADER_BYTES} bytes: the "
                     f"largest MTU, {mtu_bytes}, and Ethernet's header",
                 )
 
@@ -199,7 +197,7 @@ def _coalescing_problems(spec: Sections, fabric: Fabric) -> Iterator[Problem]:
 
 def _host_problems(spec: Sections) -> Iterator[Problem]:
     """The charges of hosts whose messages do not go through calls of sockets."""
-    if spec.host.charged and spec.transport.kind in ("roce", "mrc"):
+    if spec.host.charged and spec.transport.by_queue_pairs:
         found = spec.host.described()
         yield Problem(
             ("host",),

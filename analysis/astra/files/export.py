@@ -11,6 +11,7 @@ from analysis.astra.files.network import NetworkConfig, render_network
 from analysis.astra.files.system import COLLECTIVES, Implementation, SystemConfig, render_system
 from analysis.chakra.codec import write_trace
 from analysis.chakra.expand import expand, runs_by_ranks
+from analysis.chakra.files import FIRST_TAG
 from analysis.chakra.graph import (
     ComputeNode,
     Graph,
@@ -26,8 +27,6 @@ from collectives.kinds import Kind
 from collectives.schedule.gloo import PREAMBLE_BYTES
 
 _KNOWN = (Kind.ALL_REDUCE, Kind.ALL_GATHER, Kind.REDUCE_SCATTER, Kind.ALL_TO_ALL)
-# Tags of expanded collectives, above those that workloads use and below ASTRA-sim's own.
-_FIRST_TAG = 400_000_000
 # At one operation a picosecond a computation takes what its operations say, to the nanosecond.
 _EXACT_PEAK_TFLOPS = 1.0
 _OPERATIONS_PER_NS = 1000
@@ -92,7 +91,7 @@ def write_inputs(
         raise ValueError(f"local-mem-bw is {system.local_mem_bw_gbps}, needs at least 1 GB/s")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    expanded = expand(graphs, _unknown, first_tag=_FIRST_TAG, seed=seed)
+    expanded = expand(graphs, _unknown, first_tag=FIRST_TAG, seed=seed)
     groups = number_groups(expanded)
     prefix = folder / "workload"
     for rank, graph in enumerate(expanded):

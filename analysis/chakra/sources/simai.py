@@ -31,6 +31,7 @@ from analysis.chakra.errors import ChakraError
 from analysis.chakra.graph import CollectiveNode, ComputeNode, Graph, GraphNode
 from collectives.call import CollectiveCall
 from collectives.kinds import Kind
+from topologies.layer_file import PASSES
 from topologies.spec.workload_types import MAX_SIZE_BYTES
 
 _LOOPS = ("HYBRID_TRANSFORMER_FWD_IN_BCKWD", "HYBRID_TRANSFORMER", "MICRO")
@@ -43,7 +44,6 @@ _KINDS = {
 }
 KIND_NAMES = {kind: name for name, kind in _KINDS.items()}
 _WORDS = 12
-_PASSES = ("forward", "input_gradient", "weight_gradient")
 LEAST_FORWARD_BYTES = 4096
 _LARGEST = 10**15
 _MOST_NODES = 4_000_000
@@ -169,7 +169,7 @@ class _Reader:
         if len(words) != _WORDS:
             self._fail(line, f"found {len(words)} words, expected {_WORDS}")
         parts = []
-        for index, name in enumerate(_PASSES):
+        for index, name in enumerate(PASSES):
             time, collective, size = words[2 + 3 * index : 5 + 3 * index]
             what, _, group = collective.partition("_")
             if what not in (*_KINDS, "NONE") or group not in ("", "EP", "DP_EP"):
@@ -208,7 +208,7 @@ class _Reader:
             if part.duration_ns:
                 yield ComputeNode(
                     id=id,
-                    name=f"{_PASSES[index]}.{name}",
+                    name=f"{PASSES[index]}.{name}",
                     after=after,
                     duration_ns=part.duration_ns,
                 )
@@ -223,7 +223,7 @@ class _Reader:
                 continue
             yield CollectiveNode(
                 id=id,
-                name=f"{_PASSES[index]}.{name}.{part.kind}",
+                name=f"{PASSES[index]}.{name}.{part.kind}",
                 after=after,
                 call=CollectiveCall(part.kind, part.size_bytes, ranks),
             )

@@ -10,13 +10,14 @@ from typing import Final
 
 from analysis.decode.gloo.connection_groups import Share
 from analysis.decode.gloo.groups_on_wire import WireGroup
-from analysis.decode.gloo.repeated import cut_by_shape
+from analysis.decode.gloo.repeated import ELEMENT_BYTES, cut_by_shape, element_bytes_of
 from analysis.decode.gloo.rounds import exchanges_of
-from analysis.decode.gloo.wire_format import PREAMBLE_BYTES, Prefix, Slot
+from analysis.decode.gloo.wire_format import Prefix, Slot
 from analysis.decode.gloo.wire_messages import WireMessage, messages_of
 from collectives.call import CollectiveCall
 from collectives.kinds import Kind
 from collectives.schedule import halving_doubling
+from collectives.schedule.gloo import PREAMBLE_BYTES
 
 _KINDS: Final = {
     Prefix.ALLREDUCE: Kind.ALL_REDUCE,
@@ -28,7 +29,6 @@ _KINDS: Final = {
     Prefix.SCATTER: Kind.SCATTER,
     Prefix.BARRIER: Kind.BARRIER,
 }
-_ELEMENT_BYTES: Final = (8, 4, 2, 1)
 
 _NOTHING: Final[Mapping[int, int]] = {}
 
@@ -138,7 +138,7 @@ def _of_call(
         group.name,
         None,
         call.size_bytes,
-        _element_bytes(sizes),
+        element_bytes_of(sizes),
         group.ranks,
         call.root,
         kind is Kind.ALL_TO_ALL and len(set(sizes)) > 1,
@@ -181,7 +181,7 @@ def _whole(
         group.name,
         tag,
         round(size),
-        _element_bytes(sizes),
+        element_bytes_of(sizes),
         ranks,
         ranks.index(root),
         uneven,
@@ -205,7 +205,7 @@ def _singles(group: WireGroup, messages: Sequence[WireMessage]) -> Iterator[Wire
             group.name,
             None,
             each.size_bytes,
-            _element_bytes([each.size_bytes]),
+            element_bytes_of([each.size_bytes]),
             ends,
             0,
             False,
@@ -252,7 +252,7 @@ def _halving(
         (each.source, each.destination, each.size_bytes or 0) for each in messages
     )
     longest = 2 * max(each.size_bytes or 0 for each in messages)
-    for element in _ELEMENT_BYTES:
+    for element in ELEMENT_BYTES:
         step = element * len(ranks)
         least = longest - 2 * element * len(ranks)
         for size in range(longest // step * step, max(least, 0), -step):
@@ -281,7 +281,7 @@ def _exchanges(group: WireGroup, messages: Sequence[WireMessage]) -> Iterator[Wi
             group.name,
             None,
             max(sizes),
-            _element_bytes(sizes),
+            element_bytes_of(sizes),
             ranks,
             0,
             False,
@@ -356,8 +356,3 @@ def _by_rank(messages: Sequence[WireMessage]) -> tuple[dict[int, int], dict[int,
         sent[each.source] += each.size_bytes or 0
         received[each.destination] += each.size_bytes or 0
     return sent, received
-
-
-def _element_bytes(sizes: Sequence[int]) -> int:
-    """The largest element that all messages can be made of."""
-    return next(n for n in _ELEMENT_BYTES if all(size % n == 0 for size in sizes))

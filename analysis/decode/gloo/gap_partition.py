@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from analysis.decode.gloo.gap_tiling import Key
-from analysis.decode.gloo.wire_format import PREAMBLE_BYTES
+from collectives.schedule.gloo import PREAMBLE_BYTES
 
 _MOST_OPTIONS: Final = 2_000
 _MOST_STEPS: Final = 50_000
-_NEVER_NS: Final = 1 << 63
+NEVER_NS: Final = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Hidden:
 
     def may_be_in(self, gap: OpenGap) -> bool:
         """Whether its slot was in use when the gap was."""
-        return self.first_ns <= gap.end_ns and (self.last_ns or _NEVER_NS) >= gap.begin_ns
+        return self.first_ns <= gap.end_ns and (self.last_ns or NEVER_NS) >= gap.begin_ns
 
 
 Filling = tuple[int, list[Hidden]]

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from analysis.decode.gloo.wire_format import PREAMBLE_BYTES
+from collectives.schedule.gloo import PREAMBLE_BYTES
 
 _MOST_TILINGS: Final = 4_000
 _MOST_NOTIFICATIONS: Final = 512  # in a row without data; more means that the sizes are not known

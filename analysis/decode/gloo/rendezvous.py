@@ -16,17 +16,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from analysis.decode.gloo.exchanges import Exchange, Expected, key_of, known_exchanges
-from analysis.decode.gloo.gap_partition import Filling, Hidden, OpenGap, partition
+from analysis.decode.gloo.gap_partition import NEVER_NS, Filling, Hidden, OpenGap, partition
 from analysis.decode.gloo.gap_tiling import Key, tile
 from analysis.decode.gloo.stream import Gap, MessageStream, StreamMessage
-from analysis.decode.gloo.wire_format import PREAMBLE_BYTES, Opcode
+from analysis.decode.gloo.wire_format import Opcode
+from collectives.schedule.gloo import PREAMBLE_BYTES
 
 _TRIPLE: Final = (
     Opcode.NOTIFY_SEND_READY,
     Opcode.NOTIFY_RECV_READY,
     Opcode.SEND_UNBOUND_BUFFER,
 )
-_NEVER_NS: Final = 1 << 63
 _MOST_OVERLAPPING: Final = 16  # slots in use at one time between two ranks of one group
 
 
@@ -123,7 +123,7 @@ def _fill_gaps(side: int, stream: MessageStream, exchanges: dict[Key, Exchange])
             for key, size in owned:
                 exchanges[key].seen[Opcode.SEND_UNBOUND_BUFFER] += 1
                 exchanges[key].sent[size] += 1
-            owned.sort(key=lambda one: exchanges[one[0]].received_ns or _NEVER_NS)
+            owned.sort(key=lambda one: exchanges[one[0]].received_ns or NEVER_NS)
             parts.extend(_place_messages(part.position, small, owned))
             continue
         if not stream.direction.is_whole(part.position, part.end):
@@ -152,7 +152,7 @@ def _fill_gaps(side: int, stream: MessageStream, exchanges: dict[Key, Exchange])
             owned.append((key, size))
             assumed += 0 if sure else 3 * PREAMBLE_BYTES + size
         # The message that was received first was sent first: the stream keeps the order.
-        owned.sort(key=lambda one: exchanges[one[0]].received_ns or _NEVER_NS)
+        owned.sort(key=lambda one: exchanges[one[0]].received_ns or NEVER_NS)
         parts.extend(_place_messages(part.position, small, owned))
     stream.parts[:] = parts
     return assumed

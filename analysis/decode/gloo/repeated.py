@@ -24,7 +24,7 @@ from collectives.schedule.gloo_steps import Wait, all_reduce_segments, gloo_step
 Cut = tuple[CollectiveCall, list[WireMessage]]
 """A collective and its messages."""
 
-_ELEMENT_BYTES: Final = (8, 4, 2, 1)
+ELEMENT_BYTES: Final = (8, 4, 2, 1)
 _MOST_STEPS: Final = 100_000
 """Beyond so many tries it is unclear what the messages are."""
 
@@ -196,7 +196,7 @@ class _Cutting:
                 for size in islice(self._sizes[other], at, at + window)
                 if size <= segment
             }
-            for element in _ELEMENT_BYTES:
+            for element in ELEMENT_BYTES:
                 if segment % element:
                     continue
                 least = max(1, count * (segment - element) // segment)
@@ -223,7 +223,7 @@ class _Cutting:
         parts = 1 if self._kind is Kind.BROADCAST else len(self._ranks)
         to_root = self._kind is Kind.GATHER
         root = self._ranks.index(first.destination if to_root else first.source)
-        yield self._call(size * parts, _element_bytes([size]), root)
+        yield self._call(size * parts, element_bytes_of([size]), root)
 
     def _reduces(self) -> Iterator[CollectiveCall]:
         """One alone: it is found by the sum of its messages."""
@@ -232,7 +232,7 @@ class _Cutting:
         size, rest = divmod(total * world, (world - 1) * (world + 1))
         if not rest:
             for root in range(world):
-                yield self._call(size, _element_bytes([size]), root)
+                yield self._call(size, element_bytes_of([size]), root)
 
 
 def _is_early(message: WireMessage, come_ns: Mapping[int, int]) -> bool:
@@ -241,6 +241,6 @@ def _is_early(message: WireMessage, come_ns: Mapping[int, int]) -> bool:
     return not message.inferred and message.sent_ns < come_ns.get(message.source, 0)
 
 
-def _element_bytes(sizes: Sequence[int]) -> int:
+def element_bytes_of(sizes: Sequence[int]) -> int:
     """The largest element that all messages can be made of."""
-    return next(n for n in _ELEMENT_BYTES if all(size % n == 0 for size in sizes))
+    return next(n for n in ELEMENT_BYTES if all(size % n == 0 for size in sizes))

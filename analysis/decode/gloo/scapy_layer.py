@@ -28,10 +28,11 @@ from scapy.packet import Packet
 
 from analysis.decode.gloo.rendezvous import resolve
 from analysis.decode.gloo.stream import StreamMessage, is_gloo, walk
-from analysis.decode.gloo.wire_format import PREAMBLE_BYTES, Opcode, Prefix, Slot, is_preamble
+from analysis.decode.gloo.wire_format import Opcode, Prefix, Slot, is_preamble
 from analysis.decode.tcp.assembly import connections
 from analysis.decode.tcp.pcap import read_pcap
 from analysis.decode.tcp.stream import Direction, Endpoint
+from collectives.schedule.gloo import PREAMBLE_BYTES
 
 _OPCODES = {opcode.value: opcode.name for opcode in Opcode}
 _PREFIXES = {prefix.value: prefix.name.lower() for prefix in Prefix}

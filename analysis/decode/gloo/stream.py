@@ -17,12 +17,12 @@ from analysis.decode.gloo.wire_format import (
     HELLO_BYTES,
     MAX_BOUND_SLOT,
     MAX_MESSAGE_BYTES,
-    PREAMBLE_BYTES,
     Opcode,
     is_preamble,
     is_slot,
 )
 from analysis.decode.tcp.stream import Direction, TcpConnection
+from collectives.schedule.gloo import PREAMBLE_BYTES
 
 MAX_GROUP_RANKS: Final = 1 << 31
 

@@ -14,7 +14,8 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import Final
 
-PREAMBLE_BYTES: Final = 48
+from collectives.schedule.gloo import PREAMBLE_BYTES
+
 HELLO_BYTES: Final = 8
 """The connecting side first writes its rank within the group (u64), once, and nothing else."""
 

@@ -11,8 +11,9 @@ import numpy.typing as npt
 
 from analysis.decode.gloo.groups_on_wire import WireGroup
 from analysis.decode.gloo.stream import MessageStream
-from analysis.decode.gloo.wire_format import PREAMBLE_BYTES, Opcode
+from analysis.decode.gloo.wire_format import Opcode
 from analysis.decode.tcp.stream import Direction
+from collectives.schedule.gloo import PREAMBLE_BYTES
 
 Int64 = npt.NDArray[np.int64]
 

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analysis.decode.tcp.options import timestamp_options
+from topologies.ethernet import ETHERNET_HEADER_BYTES
 
 Int64 = npt.NDArray[np.int64]
 UInt8 = npt.NDArray[np.uint8]
@@ -28,8 +29,6 @@ Bool = npt.NDArray[np.bool_]
 LINKTYPE_ETHERNET: Final = 1
 FILE_HEADER_BYTES: Final = 24
 RECORD_HEADER_BYTES: Final = 16
-ETHERNET_BYTES: Final = 14
-
 PROTOCOL_TCP: Final = 6
 PROTOCOL_UDP: Final = 17
 
@@ -276,17 +275,17 @@ def _decode_chunk(
         (network["ethertype"] == 0x0800)
         & (network["version_ihl"] >> 4 == 4)
         & (ihl >= 20)
-        & (captured >= ETHERNET_BYTES + ihl)
+        & (captured >= ETHERNET_HEADER_BYTES + ihl)
         & (captured >= _NETWORK.itemsize)
     )
     total = network["total_length"].astype(np.int64)
     # A super-packet above 64 KiB (BIG TCP) carries a total length of 0.
-    total = np.where(total == 0, wire - ETHERNET_BYTES, total)
+    total = np.where(total == 0, wire - ETHERNET_HEADER_BYTES, total)
     first_fragment = (network["fragment"] & 0x1FFF) == 0
-    transport_offset = ETHERNET_BYTES + ihl
+    transport_offset = ETHERNET_HEADER_BYTES + ihl
     transport = _gather(data, offset + transport_offset, _TRANSPORT)
     header = (transport["data_offset"] >> 4).astype(np.int64) * 4
-    whole = is_ipv4 & first_fragment & (total <= wire - ETHERNET_BYTES)
+    whole = is_ipv4 & first_fragment & (total <= wire - ETHERNET_HEADER_BYTES)
     is_tcp = (
         whole
         & (network["protocol"] == PROTOCOL_TCP)

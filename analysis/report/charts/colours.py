@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-_COLOURS = 6
+COLOURS = 6
 SHADES = 7
 """Few enough to be told apart and to be explained by a legend."""
 _FIXED = {"embedding_forward": 0, "embedding_backward": 1, "mlp_gradient": 2}
@@ -17,10 +17,10 @@ class PhaseColours:
         self._index: dict[str, int] = {}
         for phase in phases:
             if phase not in self._index:
-                self._index[phase] = _FIXED.get(phase, len(self._index) % _COLOURS)
+                self._index[phase] = _FIXED.get(phase, len(self._index) % COLOURS)
 
     def css(self, phase: str) -> str:
-        return f"p{self._index.get(phase, _COLOURS - 1)}"
+        return f"p{self._index.get(phase, COLOURS - 1)}"
 
     @property
     def legend(self) -> tuple[tuple[str, str], ...]:
@@ -29,7 +29,7 @@ class PhaseColours:
 
     def ordered(self, phases: Iterable[str]) -> tuple[str, ...]:
         """Phases in the order of their colours, as every chart and legend has them."""
-        return tuple(sorted(phases, key=lambda phase: self._index.get(phase, _COLOURS)))
+        return tuple(sorted(phases, key=lambda phase: self._index.get(phase, COLOURS)))
 
 
 class Shades:

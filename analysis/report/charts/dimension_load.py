@@ -7,13 +7,13 @@ import numpy as np
 from analysis.metrics.link import communicating_spans
 from analysis.report.charts.axis import Scale, round_ticks, vertical_axis
 from analysis.report.charts.broken_time import BrokenTime
+from analysis.report.charts.colours import COLOURS
 from analysis.report.charts.drawing import Drawing
 from analysis.report.run_figures import RunFigures
 from analysis.report.tables.figures import share, size
 
 _COLUMNS = 160
 _TOP, _HEIGHT, _LEFT = 26.0, 220.0, 52.0
-_COLOURS = 6
 
 
 def dimension_load_chart(figures: RunFigures, width: float) -> Drawing | None:
@@ -43,11 +43,11 @@ def dimension_load_chart(figures: RunFigures, width: float) -> Drawing | None:
         points = []
         for left, right, value in zip(xs, xs[1:], rates.tolist(), strict=False):
             points += [(left, up(value)), (right, up(value))]
-        drawing.polyline(points, f"cdf p{use.dimension % _COLOURS}", f"dimension {use.dimension}")
+        drawing.polyline(points, f"cdf p{use.dimension % COLOURS}", f"dimension {use.dimension}")
     heaviest = max(use.load for use in uses)
     for place, use in enumerate(uses):
         y = bottom + 50 + 16 * place
-        drawing.rect(_LEFT, y - 9, 10, 10, f"p{use.dimension % _COLOURS}")
+        drawing.rect(_LEFT, y - 9, 10, 10, f"p{use.dimension % COLOURS}")
         load = share(use.load / heaviest) if heaviest else "0%"
         said = f"dimension {use.dimension}: {size(use.payload_bytes)}, {load} of the largest load"
         drawing.text(_LEFT + 16, y, said, "tick")

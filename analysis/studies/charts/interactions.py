@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from analysis.report.charts.colours import COLOURS
 from analysis.report.charts.drawing import Drawing
 from analysis.report.tables.figures import share
 from analysis.studies.charts.scales import axis_room, cut, response_axis, response_text
@@ -14,7 +15,6 @@ _HEIGHT = 150.0
 _TOP = 44.0
 _BELOW = 34.0
 _KEY = 15.0
-_COLOURS = 6
 
 
 def interactions_chart(
@@ -47,7 +47,7 @@ def interactions_chart(
             for x, level in zip(xs, one.row_levels, strict=True):
                 drawing.text(x, top + _HEIGHT + 14, cut(level, step), "tick mid")
             for number, level in enumerate(one.column_levels):
-                css = f"p{number % _COLOURS}"
+                css = f"p{number % COLOURS}"
                 cells = [row[number] for row in one.means]
                 points = [
                     (x, scale(mean)) for x, mean in zip(xs, cells, strict=True) if mean is not None

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from analysis.report.charts.axis import LogScale, Scale, log_ticks, round_ticks, vertical_axis
+from analysis.report.charts.colours import COLOURS
 from analysis.report.charts.drawing import Drawing
 
 _WIDTH, _HEIGHT, _LEFT, _TOP = 760.0, 260.0, 60.0, 28.0
-_COLOURS = 6
 
 Series = Mapping[str, Mapping[str, float]]
 """By series, then by place on the horizontal axis."""
@@ -32,7 +32,7 @@ def lines(series: Series, title: str, logarithmic: bool) -> Drawing:
     for place, x in at.items():
         drawing.text(x + 4, bottom + 14, place, "tick end", turn=-35)
     for number, (name, points) in enumerate(series.items()):
-        css = f"p{number % _COLOURS}"
+        css = f"p{number % COLOURS}"
         drawn = [(at[place], scale(max(value, 0))) for place, value in points.items()]
         if len(drawn) > 1:
             drawing.polyline(drawn, f"cdf {css}")

@@ -17,9 +17,11 @@ class TransportSection(SpecSection, ABC):
 
     `of_programs`: programs of collectives send their messages between ends that are not sockets,
     and Gloo's own go over TCP beside them. Else all that ranks send goes through sockets.
+    `by_queue_pairs`: these ends are queue pairs of a device, and no call of a socket copies them.
     """
 
     of_programs: ClassVar[bool]
+    by_queue_pairs: ClassVar[bool] = False
     kind: str
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from analysis.decode.roce.wire_format import udp_source_port, value_port
+from analysis.decode.roce.wire_format import UDP_PORT, udp_source_port, value_port
 from analysis.predict.carrier import Carrier, PredictedTransport
 from analysis.predict.engines.wire import Wire
 from analysis.predict.interface import Setting
@@ -17,14 +17,11 @@ from topologies.spec.sections import Sections
 from topologies.spec.transports.connections import ONE, Connections
 from topologies.spec.transports.roce.section import RoceTransport
 
-_PORT = 4791
-"""The UDP port that all queue pairs send to (IANA)."""
-
 
 class RoceCarrier(Carrier):
     """Queue pairs. `settings` are those of the spec."""
 
-    protocol, port = UDP, _PORT
+    protocol, port = UDP, UDP_PORT
     in_port = QUEUED_PACKETS, REFILLED_BELOW
 
     def __init__(self, settings: RoceTransport, between_ranks: Connections = ONE) -> None:

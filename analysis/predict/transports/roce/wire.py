@@ -7,18 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from analysis.decode.roce.wire_format import IMMEDIATE_BYTES, RETH_BYTES
 from topologies.ethernet import ETHERNET_BYTES
 from topologies.spec.transports.roce.section import STOCK_ACK_EVERY
 
 PACKET_BYTES = 20 + 8 + 12 + 4 + ETHERNET_BYTES
 """IPv4 20, UDP 8, base transport header 12, ICRC 4 (InfiniBand volume 1, chapter 9 and annex A17),
 and Ethernet."""
-
-RETH_BYTES = 16
-"""The address of a WRITE, in its first packet; with selective repeat in each."""
-
-IMMEDIATE_BYTES = 4
-"""In the last packet of a message, and in a credit."""
 
 CREDIT_BYTES = PACKET_BYTES + IMMEDIATE_BYTES + 16
 """A receiver's buffer, told to the sender: a SEND of address, key and length."""

@@ -136,6 +136,7 @@ class RoceTransport(TransportSection):
     """
 
     of_programs: ClassVar[bool] = True
+    by_queue_pairs: ClassVar[bool] = True
     kind: Literal["roce"]
     congestion_control: Literal["none", "dcqcn", "timely", "hpcc", "dctcp"] = "none"
     path_mtu_bytes: Literal[256, 512, 1024, 2048, 4096] = Field(default=1024, alias="path_mtu")
