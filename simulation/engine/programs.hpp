@@ -208,7 +208,7 @@ class Programs {
         Ring<Expected> expected;
     };
     enum : uint8_t { kPosted = 1, kInvited = 2, kSent = 4, kReceived = 8 };
-    // Of a post, kStepSends says that sends go first.
+    // kStepSends says of a post that its sends go first.
     enum : int32_t { kStepSends = 1, kStepReceives = 2, kStepWaits = 4, kStepReceivesFirst = 8 };
     struct Slots {
         StartOrder order;

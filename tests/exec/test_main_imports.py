@@ -1,4 +1,4 @@
-"""What ranks may share of their program's imports."""
+"""The imports of a program that its ranks may share."""
 
 from __future__ import annotations
 

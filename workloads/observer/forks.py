@@ -1,12 +1,12 @@
 """A program's Python that imports torch once, and forks every process of the program from itself.
 
 `python forks.py N M [DIRECTORY WORD...]` is that server: it takes orders from the socket N, and M
-is the other end, by which what it has forked gives orders too. Of a program with these words behind
-its Python it imports what that imports, too (`main_imports`), and ends where ranks may not share
-it. A process orders another one by `order`, and hears of its end by `Ordered`. A fork has the
-arguments, environment, files, host and modules of a Python that was started for it. The modules
-that the server has imported are on a shelf: the program finds them when it imports them, and not
-before. Itself it imports nothing but the standard library and the program's own torch.
+is the other end, by which what it has forked gives orders too. It imports what a program with these
+words behind its Python imports, too (`main_imports`), and ends where ranks may not share it. A
+process orders another one by `order`, and hears of its end by `Ordered`. A fork has the arguments,
+environment, files, host and modules of a Python that was started for it. The modules that the
+server has imported are on a shelf: the program finds them when it imports them, and not before.
+Itself it imports nothing but the standard library and the program's own torch.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ Import = tuple[str, tuple[str, ...]]
 
 
 def imports_of(words: Sequence[str], directory: Path) -> list[Import]:
-    """What the script or module of a Python's command line imports of installed packages, by the
+    """The imports of installed packages of the script or module of a Python's command line, by the
     statements of its own that are always executed. Nothing where that cannot be told."""
     path = _main_file(list(words), directory)
     try:
@@ -97,7 +97,7 @@ def _file_of(module: str) -> Path | None:
 
 
 def _folders(package: str) -> Iterator[Path]:
-    """Where an installed package's modules are; nothing for others."""
+    """The folders of an installed package's modules; nothing for others."""
     try:
         spec = importlib.util.find_spec(package)
     except (ImportError, ValueError):

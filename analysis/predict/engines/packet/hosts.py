@@ -1,4 +1,4 @@
-"""What hosts' processors take, as columns for the packet engine."""
+"""The time that hosts' processors take, as columns for the packet engine."""
 
 from __future__ import annotations
 
