@@ -172,6 +172,45 @@ def test_the_preset_of_a_published_figure_makes_that_figure(tmp_path: Path) -> N
     assert row["duration_ns"] == pytest.approx(17_251_000, rel=0.01)
 
 
+_ASKS = """
+import os, socket, time
+peer = os.environ["MASTER_ADDR"], 5000
+if os.environ["RANK"] == "0":
+    served = socket.create_server(peer).accept()[0]
+    while asked := served.recv(1):
+        served.send(asked)
+else:
+    time.sleep(0.1)
+    asks = socket.create_connection(peer)
+    for _ in range(3):
+        begin = time.monotonic_ns()
+        asks.send(b"?")
+        asks.recv(1)
+        print(time.monotonic_ns() - begin)
+"""
+
+
+def test_a_virtual_machine_at_each_end_makes_a_request_longer_by_what_is_published(
+    tmp_path: Path,
+) -> None:
+    """Felter et al. (2014): bare metal 37.5 us, and 30 us more for a virtual machine at one end."""
+    (tmp_path / "asks.py").write_text(_ASKS)
+    fabric = {"kind": "flat", "hosts": 2, "link": {"rate": "10Gbps", "delay": "0ns", "mtu": 1500}}
+    host = {"preset": "xeon-e5-2665-vhost"}
+    spec = {"fabric": fabric, "host": host, "predict": [], "capture": {"points": []}}
+    (tmp_path / "fabric.yaml").write_text(yaml.safe_dump(spec))
+    done = execute(
+        tmp_path, "fabric.yaml", "--kernel", "virtual", "--ranks", "2", "--out", "run",
+        "--", "python3", "-S", "asks.py",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    took_ns = [int(line) for line in (tmp_path / "run/ranks/001.out").read_text().split()]
+    wire_ns = 4 * 8 * (67 + 24) / 10  # a byte behind its headers, over two links each way
+    assert took_ns[1:] == pytest.approx([37_500 + 2 * 30_000 + wire_ns] * 2, abs=200)
+    bare = _spec(host={"preset": "xeon-e5-2665"}).host.wakeup_ns
+    assert _spec(host=host).host.wakeup_ns - bare == 30_000
+
+
 def test_what_is_not_charged_is_refused() -> None:
     with pytest.raises(SpecError, match=r"host: .*expected nothing with transport.kind: roce"):
         _spec(transport={"kind": "roce"}, collectives={"backend": "nccl"})

@@ -20,11 +20,19 @@ PRESETS: Mapping[str, Mapping[str, object]] = {
         "per_packet": "3.139us",
         "cores": 2,
     },
+    "xeon-e5-2665": {"wakeup": "18.7us"},
+    "xeon-e5-2665-vhost": {"wakeup": "48.7us"},
 }
 """Hosts by name. `xeon-e5-2620v4` is fitted on one figure, the median of pytorch/gloo #248: an
 all-reduce of 20 MB takes 17,251 us between two such hosts on one core each, over 40 Gb/s; its
 `copy_rate` has all that the host does in it, sums and wake-ups too. `epyc-vm` is what `groundwire
-doctor --measure-host` found on a virtual machine of two cores (AMD EPYC, Linux 6.18)."""
+doctor --measure-host` found on a virtual machine of two cores (AMD EPYC, Linux 6.18).
+
+`xeon-e5-2665` and `xeon-e5-2665-vhost` are bare metal and a virtual machine of KVM with vhost-net
+(Felter et al., IBM RC25482, 2014, section on network latency; ISPASS 2015): over 10 Gb/s a virtual
+machine at one end adds 30 us to a request and its response, which is 80%. So these take 37.5 us
+between two hosts of bare metal, half of them at each. All of it is put on the wake-up, as a figure
+of one packet each way tells no part apart. Copies and packets are free: both sent 9.3 Gb/s."""
 
 
 def _with_preset(value: object) -> object:
@@ -48,7 +56,7 @@ class HostSpec(SpecSection):
     host, for the keys that are not given.
     """
 
-    preset: Literal["xeon-e5-2620v4", "epyc-vm"] | None = None
+    preset: Literal["xeon-e5-2620v4", "epyc-vm", "xeon-e5-2665", "xeon-e5-2665-vhost"] | None = None
     copy_bytes_per_s: BytesPerSecond | None = Field(default=None, alias="copy_rate", gt=0)
     syscall_ns: TimeNs = Field(default=0, alias="syscall")
     wakeup_ns: TimeNs = Field(default=0, alias="wakeup")

@@ -300,7 +300,7 @@ class Classes(SpecSection):
 
 
 def queue_at_host(queue: ClassQueue) -> ClassQueue:
-    """The queue at a host's own port to a switch: a NIC's, with credits where its switch has them."""
+    """The queue at a host's own port to a switch: a NIC's, with credits where the switch has."""
     return queue if isinstance(queue, Credits) else HOST_NIC
 
 
