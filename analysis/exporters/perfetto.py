@@ -18,6 +18,7 @@ from analysis.decode.roce.notifications import Notifications, notifications
 from analysis.metrics.flow import Flows, NoFlows, read_flows
 from analysis.metrics.phase_names import phase_name
 from analysis.runs.collectives import ALIGNMENT
+from analysis.runs.faults import fault_spans
 from analysis.runs.kernels import read_kernels
 from analysis.runs.records import ChunkRecord, CollectiveRecord
 from analysis.runs.run import RankLog, Run, load_run
@@ -82,6 +83,7 @@ def _jobs_events(run: Run) -> Iterator[Event]:
             yield event
         first += len(own.ranks)
     yield from _queue_counters(run, port_series(run), clock)
+    yield from _fault_instants(run, clock)
 
 
 def _write(run: Run, events: Iterable[Event]) -> Path:
@@ -106,6 +108,7 @@ def trace_events(
         yield from _message_arrows(run, flows, clock)
     yield from _queue_counters(run, queues, clock)
     yield from _rate_counters(rate_series(run), clock)
+    yield from _fault_instants(run, clock)
     if flows is not None:
         yield from _notification_instants(notifications(flows.capture), clock)
 
@@ -388,6 +391,23 @@ def _rate_counters(rates: Sequence[RateSeries], clock: _Clock) -> Iterator[Event
                     "ts": clock.microseconds(time_ns),
                     "name": f"rate of {each.name}",
                     "args": {"rate_gbps": rate_bps / 1e9},
+                }
+
+
+def _fault_instants(run: Run, clock: _Clock) -> Iterator[Event]:
+    """Instants at which faults begin and end, on the first rank's main thread."""
+    for span in fault_spans(run):
+        for time_ns, word in ((span.start_ns, "begins"), (span.end_ns, "ends")):
+            if time_ns is not None and time_ns >= clock.origin_ns:
+                yield {
+                    "ph": "i",
+                    "s": "g",
+                    "pid": process_of(run.ranks[0].rank),
+                    "tid": thread_of(run.ranks[0].rank),
+                    "ts": clock.microseconds(time_ns),
+                    "name": f"{span.what} {word}",
+                    "cat": "fault",
+                    "args": {},
                 }
 
 

@@ -187,6 +187,8 @@ def _timeline(runs: Sequence[RunFigures], colours: PhaseColours, width: float) -
     legend.append(("in flight (thin lanes)", _swatch("p0 flight")))
     if any(run.notifications for run in runs):
         legend.append(("CNP that came (tick)", _swatch("marks-key")))
+    if any(run.run.environment.faults for run in runs):
+        legend.append(("a fault", _swatch("fault")))
     return ReportSection(
         "timeline",
         "Timeline of the ranks",

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from analysis.results.gpus import sharing_unknown
 from analysis.results.judged import QUOTED
 from analysis.runs.collectives import (
+    ALIGNMENT,
     collectives_of,
     groups_of_program,
     refused_of,
@@ -16,6 +17,7 @@ from analysis.runs.collectives import (
     unseen_iterations,
 )
 from analysis.runs.doubt import Doubt
+from analysis.runs.faults import FaultSpan, fault_spans
 from analysis.runs.mpi_messages import MPI_MESSAGES, described, load_mpi_messages
 from analysis.runs.records import CapturedRecord
 from analysis.runs.run import Run
@@ -25,6 +27,8 @@ from topologies.units import format_size
 from workloads.models.replay import DIRECTORY, NOTES
 
 NO_COLLECTIVES = "no collectives were found"
+_FAULTS_TOLD = 8
+_FAULTS_UNKNOWN = "predictions of single collectives are those without faults of links"
 _NOT_CHECKED = (
     "the numbers that ranks received were not checked: all ranks sent the same memory "
     "(payload: timing)"
@@ -62,7 +66,7 @@ def notes_of(run: Run) -> list[str]:
         f"a fault never happened, as the ranks were done before: {fault}"
         for fault in run.environment.missed_faults
     ]
-    of_network += _of_routes(run)
+    of_network += [*_of_faults(run), *_of_routes(run)]
     if run.spec.workload.program is None:
         own = [*_of_payload(run), *_of_replay(run), *_of_connections(run), *_of_lost_nodes(run)]
         return own + _of_spinners(run) + of_network
@@ -116,6 +120,56 @@ def _of_clocks(run: Run) -> list[str]:
         f"the time of day was wrong at {clocks}{more}: times that programs tell by it are; those "
         "of this result are right"
     ]
+
+
+def _of_faults(run: Run) -> list[str]:
+    """When each fault happened, and in which iterations."""
+    iterations = _iterations(run)
+    if not iterations:
+        return []
+    first_ns, scale = min(iterations.values())[0], run.environment.scale
+    spans: dict[str, list[FaultSpan]] = defaultdict(list)
+    for span in fault_spans(run):
+        spans[span.what].append(span)
+    said = []
+    for what, times in spans.items():
+        begin_ns, end_ns = times[0].start_ns, times[-1].end_ns
+        until = "on" if end_ns is None else f"to {(end_ns - first_ns) / scale / 1e6:,.3f} ms"
+        often = f", {len(times)} times" if len(times) > 1 else ""
+        met = [
+            index
+            for index, (start_ns, end_ns) in sorted(iterations.items())
+            if any(span.touches(start_ns, end_ns) for span in times)
+        ]
+        where = f"during iteration{'s' * (len(met) > 1)} {_numbers(met)}"
+        said.append(
+            f"{what}: from {(begin_ns - first_ns) / scale / 1e6:,.3f} ms {until} after the first "
+            f"operation began{often}, {where if met else 'between iterations'}"
+        )
+    more = len(said) - _FAULTS_TOLD
+    said = said[:_FAULTS_TOLD] + ([f"{more} more faults"] if more > 0 else [])
+    links = any(event.link is not None for event in run.environment.faults)
+    return said + ([_FAULTS_UNKNOWN] if links else [])
+
+
+def _iterations(run: Run) -> dict[int, tuple[int, int]]:
+    """The first begin and the last end of each iteration, by what ranks logged of it."""
+    found: dict[int, tuple[int, int]] = {}
+    for log in run.ranks:
+        spans = [(each.index, each.start_ns, each.end_ns) for each in log.iterations]
+        own = (each for each in log.events if each.phase != ALIGNMENT)
+        spans += [(each.iteration, each.start_ns, each.end_ns) for each in own]
+        for index, start_ns, end_ns in (span for span in spans if span[0] >= 0):
+            first_ns, last_ns = found.get(index, (start_ns, end_ns))
+            found[index] = min(first_ns, start_ns), max(last_ns, end_ns)
+    return found
+
+
+def _numbers(found: Sequence[int]) -> str:
+    """Ascending numbers in words."""
+    if len(found) > 2 and found[-1] - found[0] == len(found) - 1:
+        return f"{found[0]} to {found[-1]}"
+    return ", ".join(map(str, found))
 
 
 def _of_routes(run: Run) -> list[str]:

@@ -294,13 +294,17 @@ class _Failures:
         return RankFailed(process.rank, status, words, whose + process.who, log, helps)
 
 
+_LEFT_ALONE = re.compile(r"[Tt]ime(d )?-?\s?[Oo]ut|closed by peer|reset by peer|Broken pipe")
+"""The last words of a process that others have not answered, or have left."""
+
+
 def _who_waited(words: str, logs: Path) -> str:
-    """Lines on who waited for whom, for a process whose last words are that it waited too long."""
-    if re.search(r"[Tt]ime(d )?-?\s?[Oo]ut", words) is None:
+    """Lines on who waited for whom, and who did not come, for a process that others left alone."""
+    if _LEFT_ALONE.search(words) is None:
         return ""
     calls = read_calls(logs)
     hang = find_hang(calls, calls.everybody, {}, time.monotonic_ns())
-    return "".join(f"\n{line}" for line in hang.who_waits())
+    return "".join(f"\n{line}" for line in (*hang.who_waits(), *hang.who_did_not_come()))
 
 
 def _fork_server_main(orders: socket.socket, with_torch: bool, importing: Importing | None) -> None:

@@ -50,6 +50,23 @@ def test_what_fits_together_is_no_difference(tmp_path: Path) -> None:
     )
 
 
+def test_a_rank_that_leaves_one_out_and_ends_is_named(tmp_path: Path) -> None:
+    """The program fails elsewhere, at a rank that loses its connection."""
+    (tmp_path / "fabric.yaml").write_text(FABRIC)
+    (tmp_path / "skips.py").write_text(
+        _BEGIN
+        + "for _ in range(2 if rank == 2 else 3):\n"
+        + "    dist.all_reduce(torch.ones(1000))\n"
+    )
+    done = execute(
+        tmp_path, "fabric.yaml", "--kernel", "virtual", "--out", "run", "--", "torchrun", "skips.py"
+    )
+    assert done.returncode == 1
+    assert "wait in all_reduce of 4,000 B (number 3 of group default) for rank 2" in done.stderr
+    reduced = "all_reduce of 4,000 B (number 2 of group default)"
+    assert f"rank 2 did not come, after {reduced}" in done.stderr
+
+
 def test_a_run_that_fails_by_it_says_so(tmp_path: Path) -> None:
     (tmp_path / "fabric.yaml").write_text(FABRIC)
     (tmp_path / "sizes.py").write_text(

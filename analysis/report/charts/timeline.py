@@ -13,6 +13,7 @@ from analysis.report.charts.roce.rates import cnp_ticks
 from analysis.report.run_figures import RunFigures
 from analysis.report.tables.figures import count, duration, size
 from analysis.runs.collectives import ALIGNMENT
+from analysis.runs.faults import fault_spans
 from analysis.runs.records import CollectiveRecord
 from analysis.runs.run import RankLog
 
@@ -52,6 +53,11 @@ def timeline_chart(
     drawing = Drawing(width, bottom + 38, f"Timeline of iteration {iteration} by rank")
     time = BrokenTime(spans, left, width - 12, round(at_least_ns * figures.scale))
     time.draw_axis(drawing, top - 4, bottom, figures.scale)
+    for fault in fault_spans(figures.run):
+        end_ns = spans[-1][1] if fault.end_ns is None else fault.end_ns
+        if fault.touches(spans[0][0], spans[-1][1]):
+            x = time(fault.start_ns)
+            drawing.rect(x, top, max(time(end_ns) - x, 1.0), bottom - top, "fault", fault.what)
     every = 1 if roomy else 4
     notified: dict[int | None, tuple[int, ...]] = {}
     for each in figures.notifications:

@@ -99,6 +99,11 @@ class Hang:
             ranks = named_ranks([state.rank for state in states])
             yield f"{prefix}{ranks} {verb} in {what}{whom}, for {since_ns / 1e9:,.3f} s by now"
 
+    def who_did_not_come(self) -> Iterator[str]:
+        """A line for each rank that others wait for, and that waits for none."""
+        prefix = f"job {self.job}: " if self.job else ""
+        yield from (f"{prefix}{_absent(each)}" for each in self.ranks if each.rank in self.absent)
+
     def _together(self) -> Mapping[tuple[str, tuple[int, ...]], Sequence[RankState]]:
         """The ranks that wait, by the call in which they wait and the ranks that they wait for."""
         together: dict[tuple[str, tuple[int, ...]], list[RankState]] = defaultdict(list)
@@ -110,9 +115,8 @@ class Hang:
     def _lines(self) -> Iterator[str]:
         prefix = f"job {self.job}: " if self.job else ""
         yield from self.who_waits()
+        yield from self.who_did_not_come()
         by_rank = {state.rank: state for state in self.ranks}
-        for rank in self.absent:
-            yield f"{prefix}{_absent(by_rank[rank])}"
         if self.cycle:
             ring = " -> ".join(f"rank {rank}" for rank in (*self.cycle, self.cycle[0]))
             yield f"{prefix}cycle: {ring}"
@@ -127,16 +131,15 @@ class Hang:
 
 def _absent(state: RankState) -> str:
     """The words for a rank that others wait for."""
+    did = ""
     if state.doing.gone:
-        did = "has ended"
+        did = ": it has ended"
     elif state.doing.python:
-        did = f"is at {state.doing.python[0]}"
-    else:
-        did = "does something else"
+        did = f": it is at {state.doing.python[0]}"
     last = (
         "; it has called nothing that is known" if state.last is None else f", after {state.last}"
     )
-    return f"rank {state.rank} did not come: it {did}{last}"
+    return f"rank {state.rank} did not come{did}{last}"
 
 
 def _plain(call: Call) -> dict[str, object]:
