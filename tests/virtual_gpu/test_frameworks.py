@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from analysis.exporters.kineto import write_kineto
 from analysis.runs.kernels import read_kernels
@@ -49,7 +51,7 @@ def test_a_framework_trains_unchanged(
         subprocess.run([python, str(HERE / program.before)], cwd=tmp_path, check=True)
     (tmp_path / "servers.yaml").write_text(program.fabric())
     options = ("--gpus-per-host", str(program.gpus), "--device", "h100", "--out", "run")
-    environment = ("-x", "HF_HUB_OFFLINE=1", "--")
+    environment = (*program.options, "-x", "HF_HUB_OFFLINE=1", "--")
     argv = [torchrun, *program.argv()[1:]]
     done = execute(tmp_path, "servers.yaml", *options, *environment, *argv, timeout_s=3000)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -59,6 +61,9 @@ def test_a_framework_trains_unchanged(
     assert len(used) == program.servers * program.gpus
     assert all(0 < gpu["mfu"] < 1 and gpu["peak_reserved_bytes"] > 1 << 20 for gpu in used)
     assert len(result["collectives"]) > 10
+    if program.peak_gib is not None:
+        peak_bytes = max(gpu["peak_reserved_bytes"] for gpu in used)
+        assert peak_bytes / 2**30 == pytest.approx(program.peak_gib, rel=0.05)
 
 
 @pytest.mark.long
@@ -107,3 +112,19 @@ def test_two_runs_are_the_same_byte_for_byte(tmp_path: Path) -> None:
     results = [result_of(tmp_path / name) for name in ("one", "two")]
     for key in ("collectives", "iterations", "gpus", "summary"):
         assert results[0][key] == results[1][key]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_training_goes_on_where_packets_are_lost(tmp_path: Path) -> None:
+    program = PROGRAMS["torch-ddp"]
+    lost = {"kind": "loss", "link": "h0-rail0", "at": "0s", "value": "1%"}
+    spec = yaml.safe_load(program.fabric()) | {"faults": [lost]}
+    (tmp_path / "servers.yaml").write_text(yaml.safe_dump(spec))
+    options = ("--gpus-per-host", str(program.gpus), "--device", "h100", "--out", "run")
+    done = execute(tmp_path, "servers.yaml", *options, "--", *program.argv(), timeout_s=3000)
+    assert done.returncode == 0, done.stderr[-3000:]
+    result = result_of(tmp_path / "run")
+    assert result["valid"] and len(result["iterations"]) >= 3
+    ports = (tmp_path / "run/links.jsonl").read_text().splitlines()
+    assert sum(json.loads(line)["drops"] for line in ports) > 10

@@ -92,6 +92,27 @@ def test_a_product_takes_the_time_of_its_flops(on_gpu: OnGpu) -> None:
     assert said.strip() == f"{flops} (1, {flops}, {flops}, {moved})"
 
 
+def test_attention_in_16_bits_takes_the_time_of_its_flops_both_ways(on_gpu: OnGpu) -> None:
+    """Its log-sum-exp, which has 32 bits, does not slow the products of a backward pass down."""
+    said = on_gpu(
+        """
+        q = torch.empty(1, 8, 4096, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+        out = torch.nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True)
+        out.backward(torch.empty_like(out))
+        torch.cuda.synchronize()
+        name = "aten::_scaled_dot_product_flash_attention"
+        print(*(gpu.totals()[name + end][1] for end in ("", "_backward")))
+        """,
+        device="h100",
+        flops=None,
+        memory_bandwidth=None,
+    )
+    forward, backward = map(int, said.split())
+    flops = 2 * 2 * 8 * 4096 * 4096 * 64
+    assert forward == pytest.approx(flops / 989e12 * 1e9, rel=1e-3)
+    assert backward == pytest.approx(2.5 * forward, rel=1e-3)
+
+
 def test_a_table_goes_before_the_roofline_and_what_it_lacks_is_told(on_gpu: OnGpu) -> None:
     said = on_gpu(
         """

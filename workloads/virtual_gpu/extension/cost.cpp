@@ -171,8 +171,8 @@ void charge_operator(const c10::FunctionSchema& schema, Values arguments, Values
                      int device) {
   const std::string& name = schema.name();
   if (is_free(name)) return;
-  bool writes = false;
-  int64_t bytes = 0, item_bytes = 0;
+  bool writes = false, is_floating = false;
+  int64_t bytes = 0, item_bytes = 0;  // of the first tensor, of floating-point numbers if there is one
   std::vector<const c10::StorageImpl*> read;
   bool lookup = looks_up(name), over = overwrites(name);
   for (size_t i = 0; i < arguments.size(); i++) {
@@ -180,7 +180,8 @@ void charge_operator(const c10::FunctionSchema& schema, Values arguments, Values
     bool written = alias && alias->isWrite();
     writes = writes || written;
     each_tensor(arguments[i], [&](const Tensor& tensor) {
-      if (!item_bytes || tensor.is_floating_point()) item_bytes = tensor.element_size();
+      if (!item_bytes || (!is_floating && tensor.is_floating_point())) item_bytes = tensor.element_size();
+      is_floating = is_floating || tensor.is_floating_point();
       read.push_back(tensor.storage().unsafeGetStorageImpl());
       if (lookup && i == 0) return;
       bool only_written = written && (over || schema.arguments()[i].is_out());
