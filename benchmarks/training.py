@@ -38,7 +38,8 @@ def measure(name: str, environment: Path, directory: Path) -> str:
         subprocess.run([python, str(HERE / program.before)], cwd=directory, check=True)
     (directory / "servers.yaml").write_text(program.fabric())
     options = ["--gpus-per-host", str(program.gpus), "--device", "h100", "--out", name]
-    command = ["exec", "servers.yaml", *options, "-x", "HF_HUB_OFFLINE=1", "--", *program.argv()]
+    options += [*program.options, "-x", "HF_HUB_OFFLINE=1"]
+    command = ["exec", "servers.yaml", *options, "--", *program.argv()]
     began_s = time.monotonic()
     done = subprocess.run(
         [str(Path(sys.executable).parent / "groundwire"), *command],

@@ -6,8 +6,8 @@ and run in an environment that has the framework.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
@@ -18,13 +18,17 @@ HERE = Path(__file__).resolve().parent / "training"
 @dataclass(frozen=True, slots=True)
 class Program:
     """A program that is run: by torchrun on `servers` of `gpus` each, in a Python that has
-    `packages`. `before` is a script that makes its files first."""
+    `packages`. `before` is a script that makes its files first. `more` are sections of the spec,
+    `options` of `groundwire exec`. `peak_gib` is the memory of a GPU on hardware."""
 
     words: tuple[str, ...]
     packages: tuple[str, ...] = ()
     servers: int = 2
     gpus: int = 2
     before: str | None = None
+    more: Mapping[str, object] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
+    peak_gib: float | None = None
 
     def argv(self) -> list[str]:
         """The command line behind `--`. Scripts are named by their paths."""
@@ -33,18 +37,14 @@ class Program:
 
     def fabric(self) -> str:
         """A spec of its servers: 400 Gb/s a GPU between them, 3.6 Tb/s within."""
-        return yaml.safe_dump(
-            {
-                "fabric": {
-                    "kind": "rails",
-                    "servers": self.servers,
-                    "hosts_per_server": self.gpus,
-                    "link": {"rate": "400Gbps", "delay": "1us", "mtu": 9000},
-                    "links": {"scale-up": {"rate": "3600Gbps", "delay": "100ns", "mtu": 9000}},
-                },
-                "predict": ["alpha-beta"],
-            }
-        )
+        fabric = {
+            "kind": "rails",
+            "servers": self.servers,
+            "hosts_per_server": self.gpus,
+            "link": {"rate": "400Gbps", "delay": "1us", "mtu": 9000},
+            "links": {"scale-up": {"rate": "3600Gbps", "delay": "100ns", "mtu": 9000}},
+        }
+        return yaml.safe_dump({"fabric": fabric, "predict": ["alpha-beta"], **self.more})
 
 
 def _torch(way: str) -> Program:
@@ -79,6 +79,20 @@ PROGRAMS: dict[str, Program] = {
         ("-m", "torchtitan.train", "--job.config_file", "titan/debug.toml"),
         _TITAN,
         before="titan_files.py",
+    ),
+    # As torchtitan's benchmarks/llama3_h100_202412_torchtitan.md has it: 8 H100 of 96 GB.
+    "torchtitan-8b": Program(
+        ("-m", "torchtitan.train", "--job.config_file", "titan/8b.toml"),
+        _TITAN,
+        servers=1,
+        gpus=8,
+        before="titan_files.py",
+        more={
+            "fabric": {"kind": "rails", "server": "dgx-h100", "servers": 1},
+            "compute": {"memory_bandwidth": "2.4TB/s", "memory": "95GiB"},
+        },
+        options=("--network", "simulated"),
+        peak_gib=82.4,
     ),
 }
 

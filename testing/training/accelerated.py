@@ -27,7 +27,7 @@ def main() -> None:
         vocab_size=4096,
         use_cache=False,
     )
-    words = torch.randint(0, 4096, (64, 256))
+    words = torch.randint(0, 4096, (96, 256))
     model = LlamaForCausalLM(config)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
     model, optimizer, batches = accelerator.prepare(

@@ -1,5 +1,6 @@
 """Files for torchtitan without a download: a tokenizer of bytes and lines of text, and the
-configuration of its debug Llama 3: python titan_files.py"""
+configurations of its Llama 3, that for debugging and that of 8 billion parameters:
+python titan_files.py"""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 CONFIGURATION = """
 [model]
 name = "llama3"
-flavor = "debugmodel"
+flavor = "{flavor}"
 hf_assets_path = "titan/tokenizer"
 
 [optimizer]
@@ -23,7 +24,7 @@ lr = 8e-4
 dataset = "c4_test"
 dataset_path = "titan/text"
 local_batch_size = 2
-seq_len = 1024
+seq_len = {length}
 steps = 3
 
 [metrics]
@@ -31,7 +32,14 @@ log_freq = 1
 
 [activation_checkpoint]
 mode = "selective"
+selective_ac_option = "{recomputed}"
 """
+# What is recomputed in the backward pass, as torchtitan's own files of these models have it: every
+# second layer, or by operator all but what is costly.
+CONFIGURATIONS = {
+    "debug": {"flavor": "debugmodel", "length": 1024, "recomputed": "2"},
+    "8b": {"flavor": "8B", "length": 8192, "recomputed": "op"},
+}
 
 
 def main() -> None:
@@ -51,7 +59,8 @@ def main() -> None:
     lines = [" ".join(str(draws.randrange(1000)) for _ in range(400)) for _ in range(400)]
     text = "".join(json.dumps({"text": line}) + "\n" for line in lines)
     Path("titan/text/data.json").write_text(text)
-    Path("titan/debug.toml").write_text(CONFIGURATION)
+    for name, values in CONFIGURATIONS.items():
+        Path(f"titan/{name}.toml").write_text(CONFIGURATION.format(**values))
 
 
 if __name__ == "__main__":
