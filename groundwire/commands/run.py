@@ -50,7 +50,8 @@ SetOption = Annotated[
         "--set",
         metavar="KEY=VALUE",
         help="Change a key of the spec; can be repeated: "
-        "--set fabric.hosts=8 --set workload.ranks=8.",
+        "--set fabric.hosts=8 --set workload.ranks=8. Entries of lists go by number: "
+        "--set workload.operations.0.size=1MB.",
     ),
 ]
 KernelOption = Annotated[

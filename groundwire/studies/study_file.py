@@ -128,6 +128,8 @@ def load_study(path: str | Path) -> StudyFile:
         sections = StudySections.model_validate(raw)
     except ValidationError as error:
         problems += problems_of(error, StudySections, raw)
+        if isinstance(raw.get("factors"), dict) and raw["factors"]:
+            problems += read_factors(raw["factors"])[1]
     else:
         factors, wrong = read_factors(sections.factors)
         problems += wrong

@@ -163,4 +163,15 @@ def test_validate_says_what_each_file_is_and_every_mistake(tmp_path: Path) -> No
     assert "two-hosts.yaml: flat, 2 hosts, 1 switches, 2 links; collectives, 2 ranks" in printed
     assert "line 1: fabric.hosts: found two" in told
     assert "line 2: workload.rank: found 2" in told
-    assert "gone: (the whole spec): found no such file" in told
+    assert "gone: found no such file; expected a YAML file" in told
+
+
+def test_validate_takes_keys_to_set() -> None:
+    spec, study = (
+        str(ROOT / "topologies" / "two-hosts.yaml"),
+        str(ROOT / "studies" / "thousands.yaml"),
+    )
+    code, printed, _ = _typed("validate", spec, "--set", "fabric.hosts=3")
+    assert code == 0 and "flat, 3 hosts" in printed
+    code, _, told = _typed("validate", study, "--set", "fabric.hosts=3")
+    assert code == 2 and "expected --set for specs alone" in told

@@ -224,6 +224,13 @@ def test_a_mistake_in_the_file_is_told_with_its_line(
     assert said in str(caught.value)
 
 
+def test_mistakes_in_levels_are_told_beside_those_of_other_keys(tmp_path: Path) -> None:
+    path = _file(tmp_path, _BASE + "factors: {topology: [flatt]}\nresponses: [marks]\n")
+    with pytest.raises(SpecError) as caught:
+        plan_study(path)
+    assert {problem.found for problem in caught.value.problems} == {"flatt", "marks"}
+
+
 def test_factors_that_set_the_same_key_contradict_each_other(tmp_path: Path) -> None:
     text = _BASE + "factors: {hardware: [25G], fabric.link.rate: [10Gbps]}\n"
     with pytest.raises(SpecError, match=r"expected one factor to set fabric\.link\.rate; hardware"):

@@ -82,6 +82,14 @@ MISTAKES = {
         "{kind: dctcp, k: 5MB, buffer: 4MB}",
         "k <= buffer",
     ),
+    "K without a unit": (
+        "k: 100KB",
+        "k: 100",
+        7,
+        "fabric.queue.k",
+        "100",
+        "a unit: 100KB, or 100B",
+    ),
     "unknown queue": (
         "kind: dctcp",
         "kind: drop-tail",

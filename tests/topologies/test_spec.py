@@ -198,6 +198,8 @@ def test_overrides_reach_into_lists_and_absent_sections() -> None:
     assert spec.fabric.queues == {"hosts": DropTail(buffer="64MB")}  # type: ignore[arg-type]
     assert spec.placement == {0: "h1", 1: "h0"}
     assert spec.with_overrides({"placement.0": "h1"}) == spec
+    by_entry = spec.with_overrides({"workload.operations[0].size": "3MB"})
+    assert by_entry == spec.with_overrides({"workload.operations.0.size": "3MB"}) != spec
 
 
 @pytest.mark.parametrize(
@@ -206,6 +208,7 @@ def test_overrides_reach_into_lists_and_absent_sections() -> None:
         ({"fabric.k": "7"}, "fabric.k: found 7; expected an even number"),
         ({"fabric.kk": "8"}, "fabric.kk: found 8; unknown key; did you mean k?"),
         ({"fabrik.k": "8"}, "fabrik: found {k: 8}; unknown key; did you mean fabric?"),
+        ({"rate": "8"}, r"rate: found 8; unknown key; did you mean fabric\.link\.rate\?"),
         ({"seed.x": "8"}, "seed.x: found a plain value; expected a key or entry that exists"),
         ({"predict.4": "flow"}, r"predict\[4\]: found a list of 3; expected a key or entry"),
         ({"seed": "[1"}, r"seed: found '\[1'; expected a YAML value"),

@@ -26,9 +26,9 @@ class Problem:
     line: int | None = None
 
     def __str__(self) -> str:
-        where = key_path(self.key) or "(the whole spec)"
+        where = f"{key_path(self.key)}: " if self.key else ""
         line = f"line {self.line}: " if self.line is not None else ""
-        return f"{line}{where}: found {self.found}; {self.expected}"
+        return f"{line}{where}found {self.found}; {self.expected}"
 
 
 class SpecError(ValueError):

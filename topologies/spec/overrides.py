@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,29 +12,53 @@ from pydantic import BaseModel
 from topologies.spec.document import read_document
 from topologies.spec.errors import Key, Problem, SpecError, common_keys, shown
 
+_ENTRY = re.compile(r"\[(\d+)\]")
+_MOST_MEANT = 3
+
 
 def apply_overrides(
     model: type[BaseModel], raw: Mapping[str, Any], overrides: Mapping[str, str], source: str
 ) -> dict[str, Any]:
-    """A copy of `raw` with each dotted key (list entries by number: `faults.0.at`) set to a YAML
-    value; what it needs around it is made.
+    """A copy of `raw` with each dotted key (list entries by number: `faults.0.at`, or
+    `faults[0].at`) set to a YAML value; what it needs around it is made.
 
     `kind`s are set first. Changing a section's `kind` keeps of it only what all kinds have
     (`common_keys`).
-    Raises SpecError for text that is no YAML and keys that lead through a value; whether the result
-    is a valid spec is for the caller to check.
+    Raises SpecError for text that is no YAML, keys that lead through a value, and a key without
+    dots that only a section has; whether the result is a valid spec is for the caller to check.
     """
     result: dict[str, Any] = _plain(raw)
     in_order = sorted(overrides, key=lambda dotted: not dotted.endswith("kind"))
     for dotted in in_order:
-        key: Key = tuple(int(p) if p.isdecimal() else p for p in dotted.split("."))
+        parts = _ENTRY.sub(r".\1", dotted).split(".")
+        key: Key = tuple(int(p) if p.isdecimal() else p for p in parts)
         try:
             value = read_document(overrides[dotted], source).data
         except SpecError as error:
             problems = tuple(_in_override(p, key, overrides[dotted]) for p in error.problems)
             raise SpecError(source, problems) from error
+        inner = [] if _is_known(model, dotted) else list(_places_of(dotted, result))
+        if inner:
+            expected = f"unknown key; did you mean {' or '.join(inner[:_MOST_MEANT])}?"
+            raise SpecError(source, (Problem(key, shown(value), expected),))
         _set(model, result, key, value, source)
     return result
+
+
+def _is_known(model: type[BaseModel], dotted: str) -> bool:
+    """Whether a key leads into a section, or is one of the spec's own."""
+    names = {field.alias or name for name, field in model.model_fields.items()}
+    return "." in dotted or "[" in dotted or dotted in names
+
+
+def _places_of(name: str, section: Any, above: str = "") -> Iterator[str]:
+    """The dotted keys of this name in the sections of a spec."""
+    entries = section.items() if isinstance(section, dict) else enumerate(section)
+    for key, value in entries:
+        if key == name:
+            yield f"{above}{key}"
+        if isinstance(value, dict | list):
+            yield from _places_of(name, value, f"{above}{key}.")
 
 
 def _in_override(problem: Problem, key: Key, text: str) -> Problem:

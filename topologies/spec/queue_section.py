@@ -6,13 +6,44 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    model_validator,
+)
 
-from topologies.units import SizeBytes, TimeNs
+from topologies.units import SizeBytes, TimeNs, format_size, parse_size_bytes
 
 CLASSES = 8
 """DSCP class selectors 0 to 7 (RFC 2474 section 4.2.2)."""
 
+
+_LEAST_PLAIN_BYTES = 1000
+"""Plain numbers below this are taken for one whose unit was left out: packets are larger."""
+
+
+def _parse_queue_bytes(value: object) -> int:
+    """Raises ValueError."""
+    size_bytes = parse_size_bytes(value)
+    plain = isinstance(value, int) or (isinstance(value, str) and value.strip().isdecimal())
+    if plain and 0 < size_bytes < _LEAST_PLAIN_BYTES:
+        raise ValueError(
+            f"expected a size with a unit: {size_bytes}KB, or {size_bytes}B, which is less than a "
+            "packet"
+        )
+    return size_bytes
+
+
+QueueBytes = Annotated[
+    int,
+    BeforeValidator(_parse_queue_bytes),
+    PlainSerializer(format_size, return_type=str),
+]
+"""A buffer or a threshold of a queue, in bytes."""
 
 Trim = Annotated[bool, Field(strict=True)]
 """Whether a packet that finds no room goes on without its payload, before all others."""
@@ -46,7 +77,7 @@ class DropTail(QueueSection):
     """A FIFO that drops what exceeds its buffer."""
 
     kind: Literal["droptail"] = "droptail"
-    buffer_bytes: SizeBytes = Field(default=4_000_000, alias="buffer", gt=0)
+    buffer_bytes: QueueBytes = Field(default=4_000_000, alias="buffer", gt=0)
     trim: Trim = False
 
     @property
@@ -62,12 +93,12 @@ class Red(QueueSection):
     """
 
     kind: Literal["red"]
-    kmin_bytes: SizeBytes = Field(default=400_000, alias="kmin", gt=0)
-    kmax_bytes: SizeBytes = Field(default=1_600_000, alias="kmax", gt=0)
+    kmin_bytes: QueueBytes = Field(default=400_000, alias="kmin", gt=0)
+    kmax_bytes: QueueBytes = Field(default=1_600_000, alias="kmax", gt=0)
     pmax: float = Field(default=0.2, gt=0, le=1)
     weight: float = Field(default=0.002, gt=0, le=1)
     ecn: bool = True
-    buffer_bytes: SizeBytes = Field(default=4_000_000, alias="buffer", gt=0)
+    buffer_bytes: QueueBytes = Field(default=4_000_000, alias="buffer", gt=0)
     trim: Trim = False
 
     @model_validator(mode="after")
@@ -86,8 +117,8 @@ class Dctcp(QueueSection):
     """Step marking on the instantaneous queue (DCTCP, RFC 8257 section 3.1): CE above `k`."""
 
     kind: Literal["dctcp"]
-    k_bytes: SizeBytes = Field(default=100_000, alias="k", gt=0)
-    buffer_bytes: SizeBytes = Field(default=4_000_000, alias="buffer", gt=0)
+    k_bytes: QueueBytes = Field(default=100_000, alias="k", gt=0)
+    buffer_bytes: QueueBytes = Field(default=4_000_000, alias="buffer", gt=0)
     trim: Trim = False
 
     @model_validator(mode="after")
@@ -110,7 +141,7 @@ class Codel(QueueSection):
     interval_ns: TimeNs = Field(default=100_000_000, alias="interval", gt=0)
     ce_threshold_ns: TimeNs | None = Field(default=None, alias="ce_threshold")
     ecn: bool = True
-    buffer_bytes: SizeBytes = Field(default=4_000_000, alias="buffer", gt=0)
+    buffer_bytes: QueueBytes = Field(default=4_000_000, alias="buffer", gt=0)
 
     @property
     def marks(self) -> bool:
@@ -134,9 +165,9 @@ class Shared(QueueSection):
 
     buffer_of_switch: ClassVar[bool] = True
     kind: Literal["shared"]
-    buffer_bytes: SizeBytes = Field(default=32_000_000, alias="buffer", gt=0)
+    buffer_bytes: QueueBytes = Field(default=32_000_000, alias="buffer", gt=0)
     alpha: float = Field(default=0.125, gt=0, le=64)
-    k_bytes: SizeBytes | None = Field(default=None, alias="k")
+    k_bytes: QueueBytes | None = Field(default=None, alias="k")
 
     @property
     def marks(self) -> bool:
@@ -148,8 +179,8 @@ class Voq(QueueSection):
     """Virtual output queues: one queue per ingress port at each egress, served round robin."""
 
     kind: Literal["voq"]
-    buffer_bytes: SizeBytes = Field(default=4_000_000, alias="buffer", gt=0)
-    k_bytes: SizeBytes | None = Field(default=None, alias="k")
+    buffer_bytes: QueueBytes = Field(default=4_000_000, alias="buffer", gt=0)
+    k_bytes: QueueBytes | None = Field(default=None, alias="k")
 
     @property
     def marks(self) -> bool:
@@ -170,13 +201,13 @@ class Lossless(QueueSection):
 
     buffer_of_switch: ClassVar[bool] = True
     kind: Literal["lossless"]
-    xoff_bytes: SizeBytes = Field(default=256_000, alias="xoff", gt=0)
-    xon_bytes: SizeBytes = Field(default=200_000, alias="xon", gt=0)
-    headroom_bytes: SizeBytes | None = Field(default=None, alias="headroom")
-    buffer_bytes: SizeBytes = Field(default=32_000_000, alias="buffer", gt=0)
-    k_bytes: SizeBytes | None = Field(default=None, alias="k")
-    kmin_bytes: SizeBytes | None = Field(default=None, alias="kmin", gt=0)
-    kmax_bytes: SizeBytes | None = Field(default=None, alias="kmax", gt=0)
+    xoff_bytes: QueueBytes = Field(default=256_000, alias="xoff", gt=0)
+    xon_bytes: QueueBytes = Field(default=200_000, alias="xon", gt=0)
+    headroom_bytes: QueueBytes | None = Field(default=None, alias="headroom")
+    buffer_bytes: QueueBytes = Field(default=32_000_000, alias="buffer", gt=0)
+    k_bytes: QueueBytes | None = Field(default=None, alias="k")
+    kmin_bytes: QueueBytes | None = Field(default=None, alias="kmin", gt=0)
+    kmax_bytes: QueueBytes | None = Field(default=None, alias="kmax", gt=0)
     pmax: float = Field(default=0.2, gt=0, le=1)
     lossy_priorities: tuple[int, ...] = Field(default=(), max_length=8)
 
@@ -205,7 +236,7 @@ class Credits(QueueSection):
     """
 
     kind: Literal["credits"]
-    buffer_bytes: SizeBytes = Field(default=64_000, alias="buffer", gt=0)
+    buffer_bytes: QueueBytes = Field(default=64_000, alias="buffer", gt=0)
 
     @property
     def marks(self) -> bool:
