@@ -52,7 +52,13 @@ def gpu_servers(
         section = ComputeSpec.model_validate(A_BYTE_A_NANOSECOND | {"contents": contents})
         gpus = gpu_plan(section, 1, gpu_library, "", [], steps_clock=True)
         head = {"hosts": ["h0"], "addresses": ["127.0.0.1"], "store_port": 29500}
-        kept = {"observe": False, "grid_ns": None, "charge": None, "programs": None}
+        kept = {
+            "observe": False,
+            "grid_ns": None,
+            "charge": None,
+            "programs": None,
+            "moments": None,
+        }
         plan.write_text(json.dumps(head | kept | {"gpu": gpus}))
         environment = dict(os.environ) | {PLAN_VARIABLE: str(plan), "PYTHONPATH": str(OBSERVER)}
         servers[contents] = started = subprocess.Popen(
