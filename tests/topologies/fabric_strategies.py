@@ -90,6 +90,10 @@ rails_with_spines = st.builds(
     st.sampled_from(["ecmp", "static"]),
 )
 
+rails_in_planes = st.builds(
+    lambda raw, planes: raw | {"planes": planes}, rails_with_spines, st.integers(2, 4)
+)
+
 
 @st.composite
 def dragonflies(draw: st.DrawFn) -> dict[str, Any]:

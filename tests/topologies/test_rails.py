@@ -9,7 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.topologies.fabric_strategies import fabric_of, rails_with_pxn, rails_with_spines
+from tests.topologies.fabric_strategies import (
+    fabric_of,
+    rails_in_planes,
+    rails_with_pxn,
+    rails_with_spines,
+)
 from tests.topologies.test_routing import longest_match
 from topologies.fabrics.fabric import Fabric
 from topologies.fabrics.selectors import select_ports
@@ -75,6 +80,41 @@ def test_tables_of_all_nodes_on_the_way_say_what_next_hops_say(raw: dict[str, An
             expected = routes.next_hops(node, b)
             assert expected
             assert longest_match(routes.tables[node], fabric.by_name[b].address) == expected
+
+
+@settings(max_examples=40)
+@given(rails_in_planes)
+def test_a_way_through_planes_is_of_one_plane(raw: dict[str, Any]) -> None:
+    """Each plane has the ways of the fabric without planes, and a NIC leads into each of them."""
+    fabric, flat = fabric_of(raw), fabric_of(raw | {"planes": 1})
+    routes, of_one = compute_routes(fabric), compute_routes(flat)
+    nodes, planes = fabric.by_name, raw["planes"]
+    assert len({node.address for node in fabric.nodes}) == len(fabric.nodes)
+    for (a, b), paths in all_paths(routes).items():
+        inside = nodes[a].coordinates[0] == nodes[b].coordinates[0]
+        expected = of_one.paths(a, b)
+        if inside:
+            assert [hop.node for hop in paths[0]] == [hop.node for hop in expected[0]]
+            continue
+        several = planes if raw["routing"] == "ecmp" else 1
+        assert len(paths) == several * len(expected)
+        for path in paths:
+            names = [hop.node for hop in path[:-1]]
+            assert names[0].startswith("nic") and names[-1].startswith("nic")
+            assert len({nodes[name].coordinates[0] for name in names[1:-1]}) == 1
+            assert len(path) == len(expected[0]) + 2
+
+
+def test_a_nic_has_a_port_in_each_plane_and_its_host_a_link_as_wide_as_all() -> None:
+    raw = {"kind": "rails", "servers": 4, "hosts_per_server": 2, "servers_per_leaf": 4}
+    link = {"rate": "100Gbps", "delay": "500ns"}
+    fabric = fabric_of(raw | {"planes": 8, "link": link})
+    to_host, *to_planes = fabric.links_of["nic1-0"]
+    assert (to_host.link_class, to_host.rate_bps, to_host.delay_ns) == ("host-nic", 8 * 10**11, 0)
+    assert [link.other("nic1-0").node for link in to_planes] == [f"leaf0p{p}" for p in range(8)]
+    slower = {"host-nic": {"rate": "400Gbps", "delay": "200ns"}}
+    to_host, *_ = fabric_of(raw | {"planes": 8, "link": link, "links": slower}).links_of["nic1-0"]
+    assert (to_host.rate_bps, to_host.delay_ns) == (4 * 10**11, 200)
 
 
 def test_equal_local_ranks_load_all_rails_alike() -> None:

@@ -9,12 +9,10 @@ from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
-from pydantic_core import PydanticCustomError
 
 from topologies.graph_files import read_graph_file
 from topologies.spec.bus_section import LINKS as BUS_LINKS
 from topologies.spec.bus_section import BusSpec
-from topologies.spec.errors import Problem
 from topologies.spec.foreign_files import keys_with_file
 from topologies.spec.queue_section import DropTail, QueueSpec, SpecSection
 from topologies.spec.routing_section import Routing
@@ -365,21 +363,6 @@ def _joins_rails(data: dict[str, object]) -> bool:
     return not data.get("spines") and data.get("servers_per_leaf") is None
 
 
-def _without_planes(raw: object) -> object:
-    """Network cards with a port in each of several planes are told in words of their own."""
-    if isinstance(raw, dict) and "planes" in raw:
-        problem = Problem(
-            ("fabric", "planes"),
-            str(raw["planes"]),
-            "expected none: a queue pair is of one port of its host, so that its packets cannot "
-            "take the planes by turns. Paths of one plane are transport.entropy (docs/mrc.md)",
-        )
-        raise PydanticCustomError(
-            "absent_planes", "{text}", {"text": str(problem), "problems": [problem]}
-        )
-    return raw
-
-
 class RailsSpec(RegularSection):
     """Servers of hosts (GPUs) with two ports each: one to the server's scale-up switch, and a NIC.
 
@@ -387,7 +370,8 @@ class RailsSpec(RegularSection):
     server's leaf. `spines` join rails or leaves; `pxn` crosses rails by way of the neighbour whose
     NIC is on the right one, inside the sender's server. `server` is a known one, which sets the
     hosts of each and their links where the spec does not. `bus` is what is between a host and its
-    NIC: PCIe switches and root complexes, which hosts share.
+    NIC: PCIe switches and root complexes, which hosts share. With `planes` each NIC has a port in
+    each of so many networks of leaves, or rails, and spines, which nothing joins.
     """
 
     kind: Literal["rails"]
@@ -398,10 +382,10 @@ class RailsSpec(RegularSection):
     spines: Integer = Field(default=0, ge=0, le=64)
     pxn: bool = Field(default_factory=_joins_rails, strict=True)
     bus: BusSpec | None = None
+    planes: Integer = Field(default=1, ge=1, le=16)
     routing: Routing = "ecmp"
 
     _preset = model_validator(mode="before")(_with_preset)
-    _no_planes = model_validator(mode="before")(_without_planes)
     _bus = model_validator(mode="before")(_with_bus)
 
     @property
@@ -422,6 +406,13 @@ class RailsSpec(RegularSection):
             raise ValueError(f"expected servers * hosts_per_server from 2 to {MAX_HOSTS}")
         if self.bus is not None:
             self._expect_bus(self.bus)
+        if self.planes > 1 and self.bus is not None:
+            raise ValueError("expected no bus with planes: NICs of a bus have one port")
+        if self.planes > 1 and self.pxn:
+            raise ValueError(
+                "expected pxn: false with planes, and spines: 1 or more to cross rails: a "
+                "neighbour would forward by ways that are not of one plane"
+            )
         if self.servers_per_leaf is not None:
             if self.pxn:
                 raise ValueError("expected pxn: false with servers_per_leaf: leaves are no rails")
