@@ -1,7 +1,7 @@
 """Faults during a run: links that go down, lose or damage packets, become slower or longer.
 
-Both directions of a link suffer. When links go down or come back, routing reconverges at once:
-next hops that lead nowhere are withdrawn everywhere, as a routing protocol would in its own time.
+Both directions of a link suffer. When links go down or come back, routing reconverges at once, or
+after the fault's `reroute`: next hops that lead nowhere are withdrawn everywhere.
 """
 
 from __future__ import annotations
@@ -124,6 +124,7 @@ class FaultInjector:
         ]
         self._active: dict[int, list[_OnLinks]] = {}
         self._down: set[int] = set()
+        self._withdrawn: set[int] = set()  # the links that routes do without
         self._timetable: list[_ScheduledAction] = []
         self._numbers = itertools.count()
         self._changed = threading.Condition()
@@ -143,6 +144,12 @@ class FaultInjector:
         arrangement = self._network.options.arrangement
         for fault, links in self._faults:
             if isinstance(fault, _Downs | LinkUp):
+                if _reroute_ns(fault) and not arrangement.cuts_links:
+                    raise UnsupportedPort(
+                        f"fault {fault.kind}: found reroute {format_time(_reroute_ns(fault))}, "
+                        "expected 0 on this kernel: routes leave a link whose carrier is gone at "
+                        "once"
+                    )
                 continue
             link = links[0]
             context = next(
@@ -350,9 +357,24 @@ class FaultInjector:
             self._network.set_link(link, up=not down)
         if cuts or not isinstance(fault, _Downs | LinkUp):
             self._network.impair(_impairment(self._network, link, active, down and cuts))
-        if moved:
-            self._network.set_routes(compute_routes(self._network.fabric, self._down))
+        if moved and _reroute_ns(fault):
+            learn = partial(self._reroute, link)
+            self._plan_action(time.monotonic_ns() + _reroute_ns(fault), learn)
+        elif moved:
+            self._reroute(link)
         self.events.append(FaultEvent(time.monotonic_ns(), link, _describe(fault), begins))
+
+    def _reroute(self, link: int) -> None:
+        """Routes learn whether a link is down."""
+        if (link in self._down) == (link in self._withdrawn):
+            return
+        (self._withdrawn.add if link in self._down else self._withdrawn.discard)(link)
+        self._network.set_routes(compute_routes(self._network.fabric, self._withdrawn))
+
+
+def _reroute_ns(fault: FaultSpec) -> int:
+    """How long routes take to follow a link of a fault."""
+    return fault.reroute_ns if isinstance(fault, LinkDown | Flap) else 0
 
 
 def _is_of(fault: TimedFault, moment: Moment) -> bool:

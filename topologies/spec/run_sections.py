@@ -246,9 +246,11 @@ class NodeDies(TimedFault):
 
 
 class LinkDown(FaultSection):
-    """The link loses its carrier; routes withdraw it."""
+    """The link loses its carrier; `reroute` later routes withdraw it. Until then what is sent into
+    it is lost."""
 
     kind: Literal["link-down"]
+    reroute_ns: TimeNs = Field(default=0, alias="reroute")
 
 
 class LinkUp(FaultSection):
@@ -287,11 +289,12 @@ class DelayChange(FaultSection):
 
 class Flap(FaultSection):
     """The link goes down for `down` every `every`, from its time on, for `duration` (None: to the
-    end)."""
+    end). Routes follow `reroute` later, by how the link is then."""
 
     kind: Literal["flap"]
     every_ns: TimeNs = Field(alias="every", gt=0)
     down_ns: TimeNs = Field(alias="down", gt=0)
+    reroute_ns: TimeNs = Field(default=0, alias="reroute")
 
     @model_validator(mode="after")
     def _comes_back(self) -> Flap:
