@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 KERNEL = Path(__file__).parents[1] / "emulator" / "kernel"
 MOST_HOPS, FLOWS = 64, 16384
 REST_NS = 5_000_000
-SPRAY, FLOWLET, ADAPTIVE = 1, 2, 3
+SPRAY, FLOWLET, ADAPTIVE, SOURCE = 1, 2, 3, 4
 RANDOM, ROUND_ROBIN, LEAST_OF_TWO, LEAST = range(4)
 
 _Load = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_void_p, ctypes.c_uint32)
@@ -21,7 +21,8 @@ _U64, _U32 = ctypes.c_uint64, ctypes.c_uint32
 
 class _Settings(ctypes.Structure):
     _fields_ = tuple(
-        (name, _U64) for name in ("kind", "by", "seed", "gap_ns", "threshold_bytes", "hold_ns")
+        (name, _U64)
+        for name in ("kind", "by", "seed", "gap_ns", "threshold_bytes", "hold_ns", "stride")
     )
 
 
@@ -47,6 +48,7 @@ class _Hops(ctypes.Structure):
         ("count", _U32),
         ("id", _U32 * MOST_HOPS),
         ("turn", ctypes.POINTER(_Turn)),
+        ("number", _U32),
         ("load", _Load),
         ("of", ctypes.c_void_p),
     )
@@ -65,18 +67,21 @@ class Chooser:
         gap_ns: int = 0,
         threshold_bytes: int = 0,
         hold_ns: int = 0,
+        stride: int = 1,
         loads: Callable[[], Sequence[int]] | None = None,
     ) -> None:
         self._flows = (_Flow * FLOWS)()
-        settings = _Settings(kind, by, seed, gap_ns, threshold_bytes, hold_ns)
+        settings = _Settings(kind, by, seed, gap_ns, threshold_bytes, hold_ns, stride)
         self._state = _State(settings, 0, ctypes.cast(self._flows, ctypes.POINTER(_Flow)))
         _library().gwroute_begin(ctypes.byref(self._state))
         self._turn = _Turn()
         load = _Load(lambda _, hop: 2 * loads()[hop] if loads is not None else 0)
-        self._hops = _Hops(len(hops), (_U32 * MOST_HOPS)(*hops), ctypes.pointer(self._turn), load)
+        ids, turn = (_U32 * MOST_HOPS)(*hops), ctypes.pointer(self._turn)
+        self._hops = _Hops(len(hops), ids, turn, 0, load)
 
-    def take(self, key: int = 0, now_ns: int = 0) -> int:
+    def take(self, key: int = 0, now_ns: int = 0, number: int = 0) -> int:
         """The position of the next hop that a packet of a flow takes."""
+        self._hops.number = number
         state, hops = ctypes.byref(self._state), ctypes.byref(self._hops)
         found: int = _library().gwroute_take(state, hops, _U64(key), _U64(now_ns))
         return found
@@ -91,7 +96,7 @@ class Chooser:
 def _library() -> ctypes.CDLL:
     with TemporaryDirectory(prefix="groundwire-next-hops-") as scratch:
         made = Path(scratch) / "next_hops.so"
-        names = ("choose", "spray", "flowlet", "adaptive")
+        names = ("choose", "spray", "flowlet", "adaptive", "source")
         sources = [str(KERNEL / f"gwroute_{name}.c") for name in names]
         warnings = ["-Wall", "-Werror", "-fsanitize=undefined", "-fno-sanitize-recover"]
         flags = ["-O1", "-shared", "-fPIC", f"-I{KERNEL}"]

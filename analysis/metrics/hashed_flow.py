@@ -37,7 +37,7 @@ def heavy_flows(run: Run, traffic: TrafficMatrix) -> tuple[HashedFlow, ...]:
     more than a hash, or that have more than
     20,000 heavy flows.
     """
-    if run.fabric.routing != "ecmp" or not run.fabric.choice.by_hash:
+    if run.fabric.routing != "ecmp" or not run.fabric.choice.by_headers:
         return ()
     threshold = max(1.0, HEAVY_SHARE * int(traffic.bytes.max(initial=0)))
     heavy = (traffic.bytes >= threshold).tolist()

@@ -115,7 +115,7 @@ def search(spec: Spec, tell: Tell = lambda text: None) -> PlacementSearch:
     predictor, predicted = _predicted(
         spec,
         [[_name(plan.fabric, at) for at in where] for where in different],
-        _DRAWS if loads.several_paths and plan.fabric.choice.by_hash else 1,
+        _DRAWS if loads.several_paths and plan.fabric.choice.by_headers else 1,
         tell,
     )
     tried = tuple(

@@ -24,7 +24,7 @@ class RankPath:
 def rank_paths(run: Run) -> tuple[tuple[RankPath, ...], str]:
     """The path of each connection, or queue pair, of the group of all ranks, one in each direction;
     and the reason where there are none, as a sentence."""
-    if not run.fabric.choice.by_hash:
+    if not run.fabric.choice.by_headers:
         kind = run.fabric.choice.kind
         return (), f"Paths are not shown: switches choose by more than a hash (routing {kind})."
     setting = setting_of(run)

@@ -10,6 +10,7 @@
  *	gwroute_spray.c		anew for each packet
  *	gwroute_flowlet.c	anew for what a flow sends after a pause
  *	gwroute_adaptive.c	once for a flow, and anew when its queue grows
+ *	gwroute_source.c	as the packet says
  */
 #ifndef _GWROUTE_H
 #define _GWROUTE_H
@@ -40,6 +41,7 @@ enum gwroute_kind {
 	GWROUTE_SPRAY,
 	GWROUTE_FLOWLET,
 	GWROUTE_ADAPTIVE,
+	GWROUTE_SOURCE,
 	__GWROUTE_KINDS
 };
 
@@ -59,6 +61,7 @@ struct gwroute_settings {
 	u64	gap_ns;		/* flowlet: a longer pause of a flow begins a new one */
 	u64	threshold_bytes;	/* adaptive: more than so much behind the least queue */
 	u64	hold_ns;	/* adaptive: between two moves of a flow */
+	u64	stride;		/* source: of this switch's digit of a packet's number */
 };
 
 /* A switch's memory of a flow, or of several that share an entry */
@@ -89,6 +92,7 @@ struct gwroute_hops {
 	u32	count;
 	u32	id[GWROUTE_MOST_HOPS];	/* each hop's own, always the same */
 	struct gwroute_turn *turn;	/* of these hops */
+	u32	number;			/* that the packet has: the sum of its ports */
 	/* The bytes that wait at a hop, times two, and 1 for a transmitter that is busy */
 	u64	(*load)(void *of, u32 hop);
 	void	*of;
@@ -121,6 +125,7 @@ u32 gwroute_position(const struct gwroute_state *s, const struct gwroute_hops *h
 u32 gwroute_spray(struct gwroute_state *s, const struct gwroute_hops *hops, u64 key, u64 now);
 u32 gwroute_flowlet(struct gwroute_state *s, const struct gwroute_hops *hops, u64 key, u64 now);
 u32 gwroute_adaptive(struct gwroute_state *s, const struct gwroute_hops *hops, u64 key, u64 now);
+u32 gwroute_source(const struct gwroute_state *s, const struct gwroute_hops *hops);
 u32 gwroute_take(struct gwroute_state *s, const struct gwroute_hops *hops, u64 key, u64 now);
 
 #endif

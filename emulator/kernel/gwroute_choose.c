@@ -100,6 +100,8 @@ u32 gwroute_take(struct gwroute_state *s, const struct gwroute_hops *hops, u64 k
 		return gwroute_flowlet(s, hops, key, now);
 	case GWROUTE_ADAPTIVE:
 		return gwroute_adaptive(s, hops, key, now);
+	case GWROUTE_SOURCE:
+		return gwroute_source(s, hops);
 	default:
 		return gwroute_spray(s, hops, key, now);
 	}

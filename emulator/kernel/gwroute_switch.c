@@ -50,18 +50,16 @@ static u64 gw_route_load(void *of, u32 hop)
 	return 2 * p->backlog_bytes + (gw_ready_ns(p) > packet->now);
 }
 
-static u64 gw_route_key(const struct sk_buff *skb)
+/* From which port to which: source << 16 | destination; 0: it has none */
+static u32 gw_route_ports(const struct sk_buff *skb)
 {
 	const struct iphdr *ip = ip_hdr(skb);
-	__be16 buffer[2] = {}, *ports = NULL;
+	__be16 buffer[2], *ports = NULL;
 
 	if (ip->protocol == IPPROTO_TCP || ip->protocol == IPPROTO_UDP)
 		ports = skb_header_pointer(skb, skb_network_offset(skb) + ip->ihl * 4,
 					   sizeof(buffer), buffer);
-	if (!ports)
-		ports = buffer;
-	return gwroute_flow_key(ntohl(ip->saddr), ntohl(ip->daddr),
-				(u32)ntohs(ports[0]) << 16 | ntohs(ports[1]), ip->protocol);
+	return ports ? (u32)ntohs(ports[0]) << 16 | ntohs(ports[1]) : 0;
 }
 
 static struct gwroute_turn *gw_route_turn(struct gw_route *route, const struct gwroute_hops *hops)
@@ -93,7 +91,9 @@ int gw_route_choose(const struct sk_buff *skb, struct fib_info *fi)
 	struct gwroute_hops hops = { .load = gw_route_load, .of = &packet };
 	u8 place[GWROUTE_MOST_HOPS];
 	struct gw_route *route;
+	const struct iphdr *ip = ip_hdr(skb);
 	int i, chosen = -1;
+	u32 ports;
 
 	if (!READ_ONCE(sw->route))
 		return -1;
@@ -115,8 +115,13 @@ int gw_route_choose(const struct sk_buff *skb, struct fib_info *fi)
 		goto out;
 	chosen = place[0];
 	if (hops.count > 1) {
+		ports = gw_route_ports(skb);
+		hops.number = ((ports >> 16) + ports) & 0xffff;
 		hops.turn = gw_route_turn(route, &hops);
-		chosen = place[gwroute_take(&route->state, &hops, gw_route_key(skb), packet.now)];
+		chosen = place[gwroute_take(&route->state, &hops,
+					    gwroute_flow_key(ntohl(ip->saddr), ntohl(ip->daddr),
+							     ports, ip->protocol),
+					    packet.now)];
 	}
 out:
 	spin_unlock_bh(&sw->lock);

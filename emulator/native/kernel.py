@@ -65,10 +65,10 @@ def missing_for_fabric(fabric: Fabric) -> list[str]:
     missing = []
     if any(trims(port.queue) for link in fabric.links for port in (link.a, link.b)):
         missing.append("fabric.queue.trim: Linux's own queues do not cut packets")
-    if not fabric.choice.by_hash:
+    if not fabric.choice.by_linux:
         missing.append(
             f"fabric.routing.kind: {fabric.choice.kind}: stock kernels choose next hops by a hash "
-            "of headers (ecmp and weighted), not by packet, pause or queue"
+            "of headers (ecmp and weighted), not by packet, pause, queue or digits of a number"
         )
     if os.geteuid() != 0:
         missing.append("root is needed to make network namespaces (sudo groundwire ...)")

@@ -47,6 +47,7 @@ from emulator.ports.port_watch import PortWatch
 from topologies.cache_folder import cache_folder
 from topologies.fabrics.fabric import Fabric, Link, NodeKind, Port
 from topologies.routing.routes import Routes
+from topologies.spec.routing_section import Source
 
 _TEMPORARY = Path("/tmp")
 _MAX_BACKLOG = Path("/proc/sys/net/core/netdev_max_backlog")
@@ -184,6 +185,8 @@ class Network:
             p.queue.kind != "droptail" for link in self.fabric.links for p in (link.a, link.b)
         )
 
+        strides = self.routes.strides if isinstance(self.fabric.choice, Source) else {}
+
         def configure(path: Path) -> None:
             node = nodes[path]
             write_sysctls(
@@ -194,6 +197,7 @@ class Network:
                     marks=marks,
                     hash_seed=self.options.hash_seed,
                     choice=self.fabric.choice,
+                    stride=strides.get(node.layer, 1),
                     aggregates=node.name in self.options.aggregating,
                 )
             )

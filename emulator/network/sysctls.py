@@ -46,11 +46,13 @@ def node_sysctls(
     marks: bool,
     hash_seed: int,
     choice: NextHopChoice = BY_HASH,
+    stride: int = 1,
     aggregates: bool = False,
 ) -> tuple[tuple[str, str], ...]:
     """(path below net/, value) of everything that is set in a node's namespace, in order.
 
-    `choice` is how next hops are chosen: by a hash, or in the virtual kernel by more than that.
+    `choice` is how next hops are chosen: by a hash, or in the virtual kernel by more than that;
+    `stride` is of the node's digit, where packets say their path (`Routes.strides`).
     """
     settings = [
         # No IPv6: its neighbour discovery and its duplicate address detection would be on the wire.
@@ -83,7 +85,7 @@ def node_sysctls(
             ("ipv4/fib_multipath_hash_fields", str(hash_fields(choice))),
             ("ipv4/fib_multipath_hash_seed", str(node_hash_seed(hash_seed, node.name, choice))),
         ]
-        told = choice_settings(choice, hash_seed, node.name)
+        told = choice_settings(choice, hash_seed, node.name, stride)
         if told is not None and node.forwards:
             settings.append(("gwroute/settings", " ".join(map(str, told))))
     if node.kind is NodeKind.HOST or aggregates:

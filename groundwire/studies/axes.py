@@ -193,6 +193,7 @@ AXES: Mapping[str, Mapping[str, LevelOf]] = MappingProxyType(
             "spray-least-queue": _routing("spray", choose="least-queue"),
             "flowlet": _routing("flowlet"),
             "adaptive": _routing("adaptive"),
+            "source": _routing("source"),
         },
         "hardware": _hardware(),
         "concurrency": {

@@ -17,6 +17,7 @@ extern "C" {
 #include "gwroute_adaptive.c"
 #include "gwroute_choose.c"
 #include "gwroute_flowlet.c"
+#include "gwroute_source.c"
 #include "gwroute_spray.c"
 #pragma GCC diagnostic pop
 }
@@ -79,7 +80,7 @@ class Choices {
     }
 
   private:
-    static constexpr size_t kNumbers = 6;
+    static constexpr size_t kNumbers = 7;
     struct Set {
         uint32_t at, turn, first, count;
     };

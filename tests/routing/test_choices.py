@@ -15,6 +15,7 @@ from testing.next_hops import (
     RANDOM,
     REST_NS,
     ROUND_ROBIN,
+    SOURCE,
     SPRAY,
     Chooser,
 )
@@ -108,3 +109,17 @@ def test_a_switch_that_has_rested_does_the_same_again(by: int, before: int, more
             switch.take(now_ns=n)
         taken.append([switch.take(now_ns=count + REST_NS + n) for n in range(20)])
     assert taken[0] == taken[1]
+
+
+@given(st.integers(2, 8), st.integers(2, 8), st.integers(0, 2**16 - 1))
+def test_numbers_in_a_row_take_all_paths_by_turns(lower: int, upper: int, first: int) -> None:
+    """A switch of the lower layer reads the last digit, one above it the next."""
+    switches = [
+        Chooser(kind=SOURCE, hops=range(lower)),
+        Chooser(kind=SOURCE, hops=range(upper), stride=lower),
+    ]
+    paths = Counter(
+        tuple(switch.take(now_ns=1, number=first + n) for switch in switches)
+        for n in range(2 * lower * upper)
+    )
+    assert set(paths.values()) == {2} and len(paths) == lower * upper

@@ -170,13 +170,13 @@ MISTAKES = {
         "valiant",
         "switches choose among shortest ways only",
     ),
-    "routing by the packet itself": (
+    "routing by segments": (
         "routing: ecmp",
-        "routing: {kind: source}",
+        "routing: {kind: srv6}",
         8,
         "fabric.routing",
-        "source",
-        "transport: {kind: mrc}",
+        "srv6",
+        "by its ports with source",
     ),
     "torus axis of 1": (
         FABRIC,
@@ -205,10 +205,10 @@ MISTAKES = {
     "rails in planes": (
         FABRIC,
         "  kind: rails\n  servers: 2\n  hosts_per_server: 4\n  planes: 4\n",
-        7,
-        "fabric.planes",
-        "4",
-        "a queue pair is of one port of its host",
+        3,
+        "fabric",
+        "",
+        "pxn: false with planes",
     ),
     "rails that nothing joins": (
         FABRIC,

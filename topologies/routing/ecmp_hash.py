@@ -22,7 +22,7 @@ from ipaddress import IPv4Address
 from struct import pack, unpack
 
 from topologies.routing.routes import NextHop, Path, Routes
-from topologies.spec.routing_section import BY_HASH, Ecmp, NextHopChoice, Weighted
+from topologies.spec.routing_section import BY_HASH, Ecmp, NextHopChoice, Source, Weighted
 
 HASH_POLICY = 3
 HASH_FIELDS = 0x37
@@ -106,7 +106,7 @@ def flow_path(routes: Routes, source: str, destination: str, flow: FiveTuple, se
     and where switches choose by more than a hash.
     """
     choice = routes.fabric.choice
-    if not choice.by_hash:
+    if not choice.by_headers:
         raise ValueError(f"routing {choice.kind}: a flow has no path of its own")
     path: list[NextHop] = []
     node = source
@@ -115,7 +115,11 @@ def flow_path(routes: Routes, source: str, destination: str, flow: FiveTuple, se
         if not hops:
             raise ValueError(f"{node} has no route to {destination}")
         hop = hops[0]
-        if len(hops) > 1:
+        if len(hops) > 1 and isinstance(choice, Source):
+            number = (flow.source_port + flow.destination_port) & 0xFFFF
+            stride = routes.strides[routes.fabric.by_name[node].layer]
+            hop = hops[number // stride % len(hops)]
+        elif len(hops) > 1:
             hashed = output_hash if node == source else forwarding_hash
             seed_here = node_hash_seed(seed, node, choice)
             drawn = hashed(flow, seed_here, hash_fields(choice))

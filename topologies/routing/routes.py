@@ -205,6 +205,22 @@ class Routes:
         choices = [(tuple(hops[link] for link in links), weights) for links, weights in labels]
         return tuple(Route(prefix, *choices[label]) for prefix, label in rows)
 
+    @cached_property
+    def strides(self) -> Mapping[int, int]:
+        """Layer -> the stride of its switches' digit of a packet's number, with the choice
+        `source`: the product of how many next hops a switch of each layer below has at most."""
+        if self.down:
+            return compute_routes(self.fabric).strides
+        most: dict[int, int] = {}
+        for name, routes in self.tables.items():
+            layer = self.fabric.by_name[name].layer
+            most[layer] = max([most.get(layer, 1), *(len(route.next_hops) for route in routes)])
+        found, stride = {}, 1
+        for layer in sorted(most):
+            found[layer] = stride
+            stride *= most[layer]
+        return found
+
     def _attachment(self, host: str) -> str:
         """The switch on which a host with one link hangs, else the host itself."""
         around = self._neighbours[host]

@@ -74,7 +74,7 @@ def _routing_problems(fabric: Fabric) -> Iterator[Problem]:
     """Problems of a routing that is no hash: hosts would choose, which only hash, or a node has too
     many next hops."""
     choice = fabric.choice
-    if choice.by_hash:
+    if choice.by_linux:
         return
     key = ("fabric", "routing", "kind")
     for node, routes in compute_routes(fabric).tables.items():

@@ -38,8 +38,13 @@ class _Hashed(SpecSection):
         return fields
 
     @property
-    def by_hash(self) -> bool:
+    def by_headers(self) -> bool:
         """Whether a flow's path follows from its headers."""
+        return True
+
+    @property
+    def by_linux(self) -> bool:
+        """Whether any Linux chooses so, at hosts too."""
         return True
 
 
@@ -59,8 +64,13 @@ class _Chosen(SpecSection):
     """A next hop that a switch chooses by more than a packet's headers."""
 
     @property
-    def by_hash(self) -> bool:
+    def by_headers(self) -> bool:
         """Whether a flow's path follows from its headers."""
+        return False
+
+    @property
+    def by_linux(self) -> bool:
+        """Whether any Linux chooses so, at hosts too."""
         return False
 
 
@@ -89,10 +99,22 @@ class Adaptive(_Chosen):
     hold_ns: TimeNs = Field(default=50_000, alias="hold", gt=0)
 
 
+class Source(_Chosen):
+    """A packet says its path: the sum of its ports is a number whose digits, in the mixed base of
+    how many next hops switches have, layer by layer, are the hops to take."""
+
+    kind: Literal["source"]
+
+    @property
+    def by_headers(self) -> bool:
+        """Whether a flow's path follows from its headers."""
+        return True
+
+
 BY_HASH = Ecmp()
 """The choice where nothing is said."""
 
-NextHopChoice = Ecmp | Weighted | Spray | Flowlet | Adaptive
+NextHopChoice = Ecmp | Weighted | Spray | Flowlet | Adaptive | Source
 _WORDS = ("ecmp", "static", "dimension-order")
 
 
@@ -101,8 +123,8 @@ _BEYOND_SHORTEST = (
     "(docs/paths.md)"
 )
 ABSENT = {
-    "source": "the kernel has no IPv6, which SRv6 needs. Senders choose the entropy of each packet "
-    "with transport: {kind: mrc} (docs/mrc.md)",
+    "srv6": "the kernel has no IPv6. A packet says its path by its ports with source "
+    "(docs/paths.md)",
     "valiant": _BEYOND_SHORTEST,
     "ugal": _BEYOND_SHORTEST,
 }
@@ -114,7 +136,7 @@ def _section_of(value: object) -> object:
     known to be absent is told in words of its own."""
     kind = value.get("kind") if isinstance(value, dict) else value
     if isinstance(kind, str) and kind in ABSENT:
-        kinds = "ecmp, weighted, spray, flowlet, adaptive, static"
+        kinds = "ecmp, weighted, spray, flowlet, adaptive, source, static"
         problem = Problem(("fabric", "routing"), kind, f"{ABSENT[kind]}; allowed: {kinds}")
         raise PydanticCustomError(
             "absent_routing", "{text}", {"text": str(problem), "problems": [problem]}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from zlib import crc32
 
 import numpy as np
@@ -20,6 +20,7 @@ from analysis.predict.interface import PredictorError, Setting
 from topologies.ethernet import full_frame_bytes
 from topologies.routing.ecmp_hash import TCP, FiveTuple, flow_path
 from topologies.spec.queue_section import Dctcp, QueueSpec, queue_of
+from topologies.spec.routing_section import Source
 
 _U64 = (1 << 64) - 1
 _LISTENS_AT = 29_500
@@ -55,6 +56,22 @@ class HashedNextHop:
         for word in (node, source, destination):
             mixed = _splitmix64(mixed ^ word.astype(np.uint64))
         found: Ints = (mixed % count.astype(np.uint64)).astype(np.int64)
+        return found
+
+
+class SaidNextHop:
+    """The next hop that a packet says (routing `source`), whose number is a drawn one of its pair,
+    and further by its entropy value. `strides` are of each node's digit."""
+
+    def __init__(self, seed: int, value: int, strides: Ints) -> None:
+        self._seed, self._value, self._strides = np.uint64(seed), value, strides
+
+    def __call__(self, node: Ints, source: Ints, destination: Ints, count: Ints) -> Ints:
+        mixed = np.full(node.shape, self._seed, dtype=np.uint64)
+        for word in (source, destination):
+            mixed = _splitmix64(mixed ^ word.astype(np.uint64))
+        number = (mixed & np.uint64(0x3FFF)).astype(np.int64) + self._value
+        found: Ints = number // self._strides[node] % count
         return found
 
 
@@ -175,8 +192,13 @@ class Paths:
         self, source: Ints, destination: Ints, carried: bool, group: str | None, value: int
     ) -> Ints:
         seed = self.setting.seed if group is None else self.setting.seed ^ crc32(group.encode())
-        seed ^= (self.setting.draw * _DRAW_STEP ^ value * _VALUE_STEP) & _U64
-        drawn = self.follow(source, destination, HashedNextHop(seed))
+        seed ^= self.setting.draw * _DRAW_STEP & _U64
+        choice: EcmpChoice
+        if isinstance(self.setting.fabric.choice, Source):
+            choice = SaidNextHop(seed, value, self._strides)
+        else:
+            choice = HashedNextHop((seed ^ value * _VALUE_STEP) & _U64)
+        drawn = self.follow(source, destination, choice)
         if not self._known_ports(carried, group):
             return drawn
         for row, pair in enumerate(zip(source.tolist(), destination.tolist(), strict=True)):
@@ -184,6 +206,13 @@ class Paths:
             if known is not None:
                 drawn[row] = known + (self.links,) * (drawn.shape[1] - len(known))
         return drawn
+
+    @cached_property
+    def _strides(self) -> Ints:
+        """By node, the stride of its digit, where packets say their paths."""
+        strides = self.setting.routes.strides
+        layers = [self.setting.fabric.by_name[name].layer for name in self._nodes]
+        return np.array([strides.get(layer, 1) for layer in layers], dtype=np.int64)
 
     def flow_keys(
         self,
@@ -237,7 +266,7 @@ class Paths:
         key = (source, destination, carried, group, value)
         if key not in self._kernel_paths:
             ports = self._ports_of((source, destination), carried, group)
-            if not self.setting.fabric.choice.by_hash:
+            if not self.setting.fabric.choice.by_headers:
                 ports = None
             if ports and carried:
                 ports = (self._carrier.port_of(ports[0], value), ports[1])

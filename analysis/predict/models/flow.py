@@ -136,7 +136,7 @@ class Flow(Simulator):
     ) -> tuple[Ints, FluidPorts]:
         """The path matrix of pairs of ranks, and the ports that its numbers name."""
         choice = paths.setting.fabric.choice
-        if not choice.by_hash:
+        if not choice.by_headers:
             raise PredictorError(
                 f"{self.name} gives each pair one path, and routing {choice.kind} several; "
                 "packet follows it, and flow-ideal-ecmp splits messages evenly"

@@ -151,7 +151,7 @@ def _pair(
         ("low", low, high, hosts[0], 0),
         ("high", high, low, hosts[1], 1),
     ):
-        if not paths.setting.fabric.choice.by_hash:
+        if not paths.setting.fabric.choice.by_headers:
             kind = paths.setting.fabric.choice.kind
             raise PredictorError(f"ns3 gives each pair one path, and routing {kind} several")
         path = paths.hashed([call.ranks[other]], [call.ranks[rank]])[0].tolist()

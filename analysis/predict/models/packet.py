@@ -186,7 +186,7 @@ def _expect_order(setting: Setting, longest_bytes: int | None) -> None:
     long at most (None: any)."""
     mtu_bytes = paths_of(setting).mtu_bytes
     fits = longest_bytes is not None and longest_bytes <= mtu_bytes - TCP_IP_BYTES
-    if not setting.fabric.choice.by_hash and not fits:
+    if not setting.fabric.choice.by_headers and not fits:
         raise PredictorError(
             "packet does not follow TCP whose packets overtake each other (routing "
             f"{setting.fabric.choice.kind}); allowed: ecmp, weighted, static, or transport.kind: "

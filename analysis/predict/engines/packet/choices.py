@@ -37,7 +37,7 @@ class NextHopChoices:
     @property
     def are_any(self) -> bool:
         """Whether a packet's path is not known beforehand."""
-        return not self.paths.setting.fabric.choice.by_hash
+        return not self.paths.setting.fabric.choice.by_headers
 
     def routes(
         self,

@@ -52,7 +52,7 @@ def _problems(spec: Sections, transport: RoceTransport, fabric: Fabric) -> Itera
     if spec.workload.program is None:  # programs say themselves how long they wait
         yield from _timeout(transport, extent)
     queues = _switch_queues(fabric)
-    heeds_marks = transport.congestion_control in ("dcqcn", "dctcp")
+    heeds_marks = transport.congestion_control in ("dcqcn", "dctcp", "nscc")
     if heeds_marks and not any(map(marks, queues)):
         yield Problem(
             ("transport", "congestion_control"),
@@ -80,15 +80,18 @@ def _entropy(transport: RoceTransport, fabric: Fabric) -> Iterator[Problem]:
     choice = fabric.choice
     by_port = (
         fabric.routing == "ecmp"
-        and isinstance(choice, Ecmp | Weighted)
-        and not {"ports", "queue-pair"}.isdisjoint(choice.fields)
+        and choice.by_headers
+        and not (
+            isinstance(choice, Ecmp | Weighted)
+            and {"ports", "queue-pair"}.isdisjoint(choice.fields)
+        )
     )
     if transport.entropy is not None and not by_port:
         yield Problem(
             ("fabric", "routing"),
             fabric.routing if fabric.routing != "ecmp" else choice.kind,
-            "expected ecmp or weighted by ports or queue-pair with transport.entropy: other "
-            "switches do not look at the port that a packet comes from",
+            "expected source, or ecmp or weighted by ports or queue-pair, with transport.entropy: "
+            "other switches do not look at the port that a packet comes from",
         )
 
 
