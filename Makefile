@@ -68,6 +68,7 @@ hardware: setup ## predict the published measurements of hardware (an hour), and
 	@$(VENV)/bin/python -m benchmarks.hardware.predictions
 	@$(VENV)/bin/python -m benchmarks.hardware.simulations
 	@$(VENV)/bin/python -m benchmarks.hardware.training
+	@$(VENV)/bin/python -m benchmarks.hardware.gloo
 	@$(VENV)/bin/python -m benchmarks.hardware.page
 
 programs: setup ## make the environments of programs of others for long tests, ONLY=NAME some of them

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from benchmarks.hardware import simulations, training
+from benchmarks.hardware import gloo, simulations, training
 from benchmarks.hardware.measurements import measurements
 from benchmarks.hardware.page import CAUSES, DOCS, GENERATIONS, pages
 from benchmarks.hardware.predictions import KEPT, predicted
@@ -57,6 +57,16 @@ def test_kept_rates_of_training_are_the_models() -> None:
     assert len({run.source for run in fitted}) == len(fitted), "one row a source is fitted"
     again = training.rate(rows["t6.6"], kept["t6.6"]["share"])
     assert again == pytest.approx(kept["t6.6"]["value"], rel=1e-4)
+
+
+def test_kept_times_of_gloo_are_the_models() -> None:
+    kept = json.loads(gloo.KEPT.read_text(encoding="utf-8"))
+    rows = {row.id: row for row in gloo.rows()}
+    assert kept.keys() == {*rows, gloo.RATIO}
+    fitted = [row for row in rows.values() if row.fitted]
+    assert len({row.source for row in fitted}) == len(fitted), "one row a source is fitted"
+    again = gloo.predicted_us(rows["g2.4"], 1e9 * kept["g2.4"]["copy_gbytes_per_s"])
+    assert again == pytest.approx(kept["g2.4"]["time_us"], rel=0.01)
 
 
 def test_choices_that_were_logged() -> None:
