@@ -13,6 +13,7 @@ setup: ## system packages, .venv and the virtual kernel; every step is skipped w
 
 demo: setup ## set up, then run 16 Gloo ranks of DLRM on a k=4 fat-tree, beside the predictions
 	@$(GROUNDWIRE) run topologies/dlrm-fat-tree-k4.yaml
+	@echo "next:          $(GROUNDWIRE) view runs, and docs/howto/first-experiment.md"
 
 picture: setup ## run the demo and draw docs/demo.svg, README's picture of its tables
 	@$(VENV)/bin/python -m testing.demo_picture

@@ -81,7 +81,7 @@ def compare_command(
 _PARTS = (
     "rendezvous: waiting for the receiver's word; sharing: links that several flows\n"
     "have to share; collisions: ECMP's uneven hashing; other: what is left, such as\n"
-    "windows and losses (docs/comparing.md)"
+    "windows and losses"
 )
 
 
