@@ -17,10 +17,8 @@ from analysis.chakra.graph import (
     ReceiveNode,
     SendNode,
 )
+from analysis.chakra.limits import LONGEST_NS
 from topologies.spec.workload_types import MAX_SIZE_BYTES
-
-MOST_NS = 24 * 3600 * 10**9
-"""The longest computation of a replay. A day in which nothing runs takes minutes to pass."""
 
 _MOST_TAG = 2**31 - 1
 
@@ -137,8 +135,8 @@ def problems(graphs: Sequence[Graph]) -> list[str]:
 
 def faults(node: GraphNode, rank: int) -> Iterator[str]:
     """The part of a node that no rank can do, by the field at fault."""
-    if isinstance(node, ComputeNode) and node.duration_ns > MOST_NS:
-        yield f"duration is {node.duration_ns:,} ns, allowed {MOST_NS:,}"
+    if isinstance(node, ComputeNode) and node.duration_ns > LONGEST_NS:
+        yield f"duration is {node.duration_ns:,} ns, allowed {LONGEST_NS:,}"
     if isinstance(node, CollectiveNode):
         yield from _too_large(node.call.size_bytes)
     if isinstance(node, SendNode | ReceiveNode):

@@ -20,10 +20,9 @@ from analysis.design.findings import (
     sensitivity_table,
 )
 from analysis.design.search import Found
+from analysis.report.html import PAGE_WIDTH
 from analysis.report.summary_page import Section, SummaryPage
 from analysis.report.tables.figures import duration, number
-
-_WIDTH = 1080.0
 
 
 def write_page(found: Found, confirmation: Confirmation | None, directory: Path) -> Path:
@@ -61,7 +60,7 @@ def _sections(found: Found, confirmation: Confirmation | None) -> Iterator[Secti
             "Predicted and measured",
             f"Gains over {confirmation.baseline}: by the model, and of real ranks on an emulated "
             "network of the size that can be emulated.",
-            gains_chart(confirmation, _WIDTH),
+            gains_chart(confirmation, PAGE_WIDTH),
             confirmation_table(confirmation),
         )
     yield Section(
@@ -74,7 +73,7 @@ def _sections(found: Found, confirmation: Confirmation | None) -> Iterator[Secti
             "sensitivities",
             "What it hangs on",
             "Constraints that the best point meets with equality, and their multipliers.",
-            sensitivities_chart(found, _WIDTH),
+            sensitivities_chart(found, PAGE_WIDTH),
             rows,
         )
     memory = memory_table(found)
@@ -86,7 +85,7 @@ def _sections(found: Found, confirmation: Confirmation | None) -> Iterator[Secti
             "all memory were as fast as the first tier.",
             table=memory,
         )
-    strategies = strategies_chart(found, _WIDTH)
+    strategies = strategies_chart(found, PAGE_WIDTH)
     if strategies is not None:
         yield Section(
             "strategies",
@@ -99,7 +98,7 @@ def _sections(found: Found, confirmation: Confirmation | None) -> Iterator[Secti
     if clusters is not None:
         caption = "The best strategy of each combination of resources."
         yield Section("clusters", "Clusters", caption, table=clusters)
-    front = front_chart(found, _WIDTH)
+    front = front_chart(found, PAGE_WIDTH)
     yield Section(
         "front",
         "Time against cost",

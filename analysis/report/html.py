@@ -26,7 +26,8 @@ from topologies.spec.run_sections import (
 )
 from topologies.units import format_rate, format_size, format_time
 
-_WIDTH = 1080.0
+PAGE_WIDTH = 1080.0
+"""Of a chart that has its page to itself, in pixels."""
 _WIDTH_BESIDE = 620.0
 _MOST_DIFFERING = 12
 
@@ -36,7 +37,7 @@ def render_html(runs: Sequence[RunFigures], title: str | None = None) -> str:
     damaged run directory, ValueError for no runs."""
     if not runs:
         raise ValueError("a report needs at least one run")
-    width = _WIDTH if len(runs) == 1 else _WIDTH_BESIDE
+    width = PAGE_WIDTH if len(runs) == 1 else _WIDTH_BESIDE
     summaries = [key_figures(run) for run in runs]
     rows = list(dict.fromkeys(figure.title for figures in summaries for figure in figures))
     template = _environment().get_template("report.html")

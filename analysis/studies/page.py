@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from analysis.report.html import PAGE_WIDTH
 from analysis.report.summary_page import Section, SummaryPage
 from analysis.studies.cases import RESPONSES, StudyCases
 from analysis.studies.charts.agreement import agreement_chart
@@ -22,7 +23,6 @@ from analysis.studies.findings import (
 )
 from analysis.studies.table import study_table
 
-_WIDTH = 1080.0
 _SHOWN_INTERACTIONS = 6
 
 
@@ -66,14 +66,14 @@ def _sections(study: StudyCases, effects: dict[str, Effects | None]) -> Iterator
             f"What decides: {title}",
             "The spread of all cases about their mean, as sums of squares: the part that each "
             "factor explains alone, the part that two explain only together, and the rest.",
-            shares_chart(one, _WIDTH),
+            shares_chart(one, PAGE_WIDTH),
         )
         yield Section(
             f"effects-{response}",
             f"Main effects: {title}",
             "The mean of all cases at each level; the dashed line is the mean of all. Under each "
             "factor's name stands its share of the sum of squares.",
-            main_effects_chart(one, _WIDTH),
+            main_effects_chart(one, PAGE_WIDTH),
         )
         shown = one.interactions[:_SHOWN_INTERACTIONS]
         if shown:
@@ -82,7 +82,7 @@ def _sections(study: StudyCases, effects: dict[str, Effects | None]) -> Iterator
                 f"Interactions: {title}",
                 "The pairs of factors that explain most beyond their main effects. Parallel lines "
                 "are no interaction.",
-                interactions_chart(one, shown, _WIDTH),
+                interactions_chart(one, shown, PAGE_WIDTH),
             )
     ends = best_and_worst(study)
     if ends.rows:
@@ -92,11 +92,11 @@ def _sections(study: StudyCases, effects: dict[str, Effects | None]) -> Iterator
             f"By {RESPONSES[study.response][0]}, within the limits.",
             table=ends,
         )
-    costs, front = cost_chart(study, _WIDTH), front_table(study)
+    costs, front = cost_chart(study, PAGE_WIDTH), front_table(study)
     if costs is not None:
         caption = "The line joins the cases that no other beats in both: the Pareto front."
         yield Section("cost", "Time against cost", caption, costs, front)
-    agreement = agreement_chart(study, _WIDTH)
+    agreement = agreement_chart(study, PAGE_WIDTH)
     if agreement is not None:
         caption = "Iterations that are emulated and predicted, too; on the line both agree."
         yield Section("agreement", "Predicted against measured", caption, agreement)

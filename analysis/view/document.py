@@ -10,6 +10,7 @@ from analysis.metrics.chunk_spans import chunk_spans
 from analysis.metrics.collective import collective_metrics
 from analysis.metrics.spans import Span, union
 from analysis.report.charts.fabric_layout import Layout, lay_out
+from analysis.report.html import PAGE_WIDTH
 from analysis.runs.collectives import ALIGNMENT
 from analysis.runs.records import LinkRecord
 from analysis.runs.run import Run
@@ -18,7 +19,6 @@ from analysis.runs.several import flat_keys
 from analysis.view.paths import RankPath, rank_paths
 from topologies.fabrics.fabric import Fabric, NodeKind
 
-WIDTH = 1080.0
 _SHORT_GAP = 50
 """The page's axis leaves out idle time that is longer than the busy time divided by this."""
 _MOST_PHASES = 20_000
@@ -162,7 +162,7 @@ def view_document(run: Run, label: str) -> ViewDocument:
     origin_ns = stretches[0][0] if stretches else 0
     collectives = _collectives(run, origin_ns)
     index = {(each.group, each.id): i for i, each in enumerate(collectives)}
-    layout = lay_out(run.fabric, WIDTH)
+    layout = lay_out(run.fabric, PAGE_WIDTH)
     ports = tuple(
         view_port(record, series.get(record.port), origin_ns) for record in run.port_counters
     )

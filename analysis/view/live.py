@@ -7,12 +7,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from analysis.report.charts.fabric_layout import lay_out
+from analysis.report.html import PAGE_WIDTH
 from analysis.runs.live import LiveCall, LiveRun
 from analysis.runs.records import LinkRecord
 from analysis.runs.samples.ports import PortSeries
 from analysis.runs.several import flat_keys
 from analysis.view.document import (
-    WIDTH,
     ViewCollective,
     ViewDocument,
     ViewProgress,
@@ -52,7 +52,7 @@ def live_document(run: LiveRun, label: str, words: str) -> ViewDocument:
     stretches = stretches_of(spans)
     origin_ns = stretches[0][0] if stretches else 0
     collectives, index = _collectives(order, calls, origin_ns, now_ns)
-    layout = lay_out(spec.plan.fabric, WIDTH)
+    layout = lay_out(spec.plan.fabric, PAGE_WIDTH)
     series = {each.port: each for each in run.series}
     ports = tuple(
         view_port(record, series.get(record.port), origin_ns) for record in _records(run, series)

@@ -25,6 +25,7 @@ from typing import NoReturn
 from analysis.chakra.codec import read_bytes
 from analysis.chakra.errors import ChakraError
 from analysis.chakra.graph import CollectiveNode, ComputeNode, Graph, GraphNode, Pricing
+from analysis.chakra.limits import LONGEST_NS, MOST_NODES
 from analysis.chakra.sources.simai import Degrees
 from collectives.call import CollectiveCall
 from collectives.kinds import Kind
@@ -43,9 +44,7 @@ _KINDS = {
 _GROUPS = {"tp_group": "TP", "dp_group": "DP", "ep_group": "EP", "ep_dp_group": "DP_EP"}
 _COLUMNS = ("comm_type", "comm_group", "comm_group_size", "msg_size", "stage", "_elapsed_time")
 _ITEM_BYTES = 2
-_MOST_NODES = 4_000_000
 _MOST_RANKS = 1 << 16
-_MOST_NS = 24 * 3600 * 10**9
 
 _Row = tuple[int, Mapping[str, str]]
 
@@ -73,8 +72,8 @@ class _Reader:
         if not kept:
             self._fail(2, "found no rows")
         degrees = self._degrees(kept[-1])
-        if degrees.ranks * len(kept[-1]) > _MOST_NODES:
-            self._fail(kept[-1][0][0], f"more than {_MOST_NODES:,} nodes of {degrees.ranks} ranks")
+        if degrees.ranks * len(kept[-1]) > MOST_NODES:
+            self._fail(kept[-1][0][0], f"more than {MOST_NODES:,} nodes of {degrees.ranks} ranks")
         acts = [act for row in kept[-1] if (act := self._act(row, degrees)) is not None]
         graphs = tuple(tuple(_graph(acts, degrees, rank)) for rank in range(degrees.ranks))
         return graphs, tuple(self._notes(kept))
@@ -166,7 +165,7 @@ class _Reader:
         if word not in ("None", ""):
             try:
                 found = float(word)
-                if 0 <= found <= _MOST_NS:
+                if 0 <= found <= LONGEST_NS:
                     return round(found)
             except ValueError:
                 pass
@@ -181,7 +180,7 @@ class _Reader:
             self._fail(line, f"msg_size: found {found_text!r}, expected the shapes of a product")
         rows *= math.prod(batch)
         moved = _ITEM_BYTES * (rows * inner + inner * columns + rows * columns)
-        return min(self._price(2 * rows * inner * columns, moved), _MOST_NS)
+        return min(self._price(2 * rows * inner * columns, moved), LONGEST_NS)
 
     def _number(self, line: int, word: str, what: str, most: int) -> int:
         if not (word.isascii() and word.isdigit() and len(word) <= 18 and int(word) <= most):

@@ -25,10 +25,8 @@ from typing import NoReturn
 from analysis.chakra.codec import read_bytes
 from analysis.chakra.errors import ChakraError
 from analysis.chakra.graph import ComputeNode, Graph, GraphNode, ReceiveNode, SendNode
+from analysis.chakra.limits import LONGEST_NS, MOST_RANKS
 from topologies.spec.workload_types import MAX_SIZE_BYTES
-
-_MOST_RANKS = 1 << 20
-_MOST_NS = 24 * 3600 * 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,7 @@ def read_ns3_flows(path: Path) -> tuple[Graph, ...]:
     reader = _Reader(path)
     rows = reader.rows()
     line, words = rows[0]
-    count = reader.number(line, words[0], "the number of flows", _MOST_RANKS)
+    count = reader.number(line, words[0], "the number of flows", MOST_RANKS)
     if len(rows) - 1 < count:
         reader.fail(line, f"found {count}, and {len(rows) - 1} flows behind it")
     flows = []
@@ -59,7 +57,7 @@ def read_ns3_flows(path: Path) -> tuple[Graph, ...]:
         if len(words) != 6:
             reader.fail(line, f"found {len(words)} words, expected 6")
         source, destination = (
-            reader.number(line, words[at], "a node", _MOST_RANKS) for at in (0, 1)
+            reader.number(line, words[at], "a node", MOST_RANKS) for at in (0, 1)
         )
         size_bytes = reader.number(line, words[4], "the size", MAX_SIZE_BYTES)
         start_ns = reader.time_ns(line, words[5], 9)
@@ -80,7 +78,7 @@ def read_connections(path: Path) -> tuple[Graph, ...]:
         if words[0].startswith("#") or words[0] in ("Connections", "Triggers"):
             continue
         if words[0] == "Nodes" and len(words) == 2:
-            ranks = reader.number(line, words[1], "Nodes", _MOST_RANKS)
+            ranks = reader.number(line, words[1], "Nodes", MOST_RANKS)
         elif words[0] == "trigger":
             about = dict(zip(words[1::2], words[2::2], strict=False))
             id = reader.number(line, about.get("id", ""), "trigger id", 1 << 31)
@@ -118,8 +116,8 @@ def _connection(reader: _Reader, line: int, words: Sequence[str]) -> _Flow:
 
     return _Flow(
         line,
-        reader.number(line, source, "the source", _MOST_RANKS),
-        reader.number(line, destination, "the destination", _MOST_RANKS),
+        reader.number(line, source, "the source", MOST_RANKS),
+        reader.number(line, destination, "the destination", MOST_RANKS),
         reader.number(line, about["size"], "size", MAX_SIZE_BYTES),
         reader.time_ns(line, about["start"], -3) if "start" in about else 0,
         known("trigger"),
@@ -264,7 +262,7 @@ class _Reader:
         """A time in nanoseconds, of units that are 10 to the `digits` of them."""
         try:
             value = Decimal(word).scaleb(digits)
-            if not 0 <= value <= _MOST_NS:
+            if not 0 <= value <= LONGEST_NS:
                 raise InvalidOperation
         except (InvalidOperation, ArithmeticError):
             self.fail(line, f"the start: found {word!r}, expected a time within a day")

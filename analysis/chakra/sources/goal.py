@@ -25,6 +25,7 @@ from typing import NoReturn
 from analysis.chakra.codec import read_bytes
 from analysis.chakra.errors import ChakraError
 from analysis.chakra.graph import ComputeNode, Graph, GraphNode, ReceiveNode, SendNode
+from analysis.chakra.limits import MOST_RANKS
 
 _TOKEN = re.compile(
     r"(?P<space>[ \t\r]+|//[^\n]*)|(?P<comment>/\*.*?\*/)|(?P<line>\n)"
@@ -34,7 +35,6 @@ _TOKEN = re.compile(
 )
 _OPERATIONS = ("send", "recv", "calc")
 _OPTIONS = ("tag", "cpu", "nic")
-_MOST_RANKS = 1 << 20
 
 
 @dataclass(slots=True)
@@ -79,7 +79,7 @@ class _Reader:
 
     def read(self) -> tuple[tuple[Graph, ...], tuple[tuple[int, str], ...]]:
         self._expect("num_ranks")
-        self._ranks = self._number(1, _MOST_RANKS)
+        self._ranks = self._number(1, MOST_RANKS)
         graphs: dict[int, Graph] = {}
         notes: list[tuple[int, str]] = []
         while self._now.text:

@@ -29,11 +29,10 @@ from analysis.chakra.sources.nccl_calls import (
     is_message,
     peer_of,
 )
-from analysis.chakra.sources.recorded import Communication, Kernel, RecordedDevice
+from analysis.chakra.sources.recorded import HOST_WAITS, Communication, Kernel, RecordedDevice
 
 _DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 _HOST = ("cuda_runtime", "cuda_driver", "hip_runtime", "xpu_runtime")
-_WAITS = ("Synchronize", "WaitEvent")
 _RECORDED = "record_param_comms"
 _MOST_NS = 1 << 62
 
@@ -88,7 +87,7 @@ class _Profile:
             elif category in _HOST:
                 start_ns, _ = self._times(place, event)
                 name = str(event.get("name"))
-                if any(word in name for word in _WAITS):
+                if any(word in name for word in HOST_WAITS):
                     device.waits_ns.append(start_ns)
                 correlation = self._words(place, event).get("correlation")
                 if correlation is not None:

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from analysis.chakra.errors import ChakraError
-from analysis.chakra.sources.recorded import Kernel
+from analysis.chakra.sources.recorded import HOST_WAITS, Kernel
 from collectives.kinds import Kind
 from topologies.spec.workload_types import MAX_SIZE_BYTES
 
@@ -59,7 +59,6 @@ KINDS = {
     "Reduce": Kind.REDUCE,
 }
 MESSAGES = ("Send", "Recv")
-_WAITS = ("Synchronize", "WaitEvent")
 
 Process = tuple[Path, int]
 """A rank, as a report names it."""
@@ -280,7 +279,7 @@ class NsysReport:
             start_ns = self._time(_LAUNCHES, row, "start", start)
             thread = self._whole(_LAUNCHES, row, "globalTid", tid)
             number = thread >> _THREAD_BITS
-            if any(word in str(name) for word in _WAITS):
+            if any(word in str(name) for word in HOST_WAITS):
                 self._processes[number].waits_ns.append(start_ns)
             if isinstance(correlation, int):
                 found[number, correlation] = start_ns, thread

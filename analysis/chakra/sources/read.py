@@ -12,6 +12,7 @@ from analysis.chakra.errors import ChakraError
 from analysis.chakra.foreign import by_ranks, groups_of_pytorch, not_as_they_say
 from analysis.chakra.graph import Graph, Groups, Pricing, from_trace, trace_groups
 from analysis.chakra.group_file import read_groups
+from analysis.chakra.limits import MOST_RANKS
 from analysis.chakra.memory import with_memory
 from analysis.chakra.sources.aicb import read_aicb
 from analysis.chakra.sources.flow_files import read_connections, read_ns3_flows
@@ -40,9 +41,6 @@ from topologies.spec.memory_section import MemorySpec
 
 _ITEM_BYTES = 4
 _LOOKED_AT = 512
-_MOST_RANKS = 1 << 20
-"""The most ranks of a groups file beside one rank's trace, which does not say how many there are.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,5 +188,5 @@ def _groups(trace: Trace, world: int | None, file: Path | None) -> Groups:
 
 
 def _members(file: Path, world: int | None) -> dict[int, Sequence[int]]:
-    found = read_groups(file, world or _MOST_RANKS)
+    found = read_groups(file, world or MOST_RANKS)
     return {group.id: group.ranks for group in found.values()}

@@ -41,6 +41,10 @@ _LATE_NS = 1000
 """The lateness of a launch that needs no node of its own: profilers' clocks differ by as much."""
 
 
+HOST_WAITS = ("Synchronize", "WaitEvent")
+"""Words in the names of calls of CUDA by which a host waits for its device."""
+
+
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """Work of the device: launched by the host, begun and over, in nanoseconds of one clock."""

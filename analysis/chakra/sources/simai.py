@@ -29,6 +29,7 @@ from typing import NoReturn
 from analysis.chakra.codec import read_bytes
 from analysis.chakra.errors import ChakraError
 from analysis.chakra.graph import CollectiveNode, ComputeNode, Graph, GraphNode
+from analysis.chakra.limits import MOST_NODES
 from collectives.call import CollectiveCall
 from collectives.kinds import Kind
 from topologies.layer_file import PASSES
@@ -46,7 +47,6 @@ KIND_NAMES = {kind: name for name, kind in _KINDS.items()}
 _WORDS = 12
 LEAST_FORWARD_BYTES = 4096
 _LARGEST = 10**15
-_MOST_NODES = 4_000_000
 _KEYS = ("model_parallel_NPU_group", "ep", "pp", "vpp", "ga", "all_gpus", "pp_comm")
 
 
@@ -115,11 +115,11 @@ class _Reader:
             self._fail(line, f"found {' '.join(words[:3])}, and {len(rows)} layers behind it")
         layers = [self._layer(line, words) for line, words in rows]
         degrees = self._degrees(about)
-        if degrees.ranks * len(layers) * 6 > _MOST_NODES:
+        if degrees.ranks * len(layers) * 6 > MOST_NODES:
             self._fail(
                 self._rows[0][0],
                 f"{degrees.ranks} ranks with {len(layers)} layers each are more than "
-                f"{_MOST_NODES:,} nodes",
+                f"{MOST_NODES:,} nodes",
             )
         micro = header[0] == "MICRO"
         graphs = tuple(tuple(self._rank(layers, degrees, r, micro)) for r in range(degrees.ranks))
