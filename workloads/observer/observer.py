@@ -82,7 +82,7 @@ class Observer:
         restarts = [os.environ.get(name, "") for name in (_LIFE, "TORCHELASTIC_RESTART_COUNT")]
         self._life = sum(int(each) for each in restarts if each.isdigit())
         self._restarted_ns = time.monotonic_ns()
-        moments = self._plan["moments"]
+        moments = self._plan.get("moments")
         self._moments = None if moments is None or self._life else Moments(moments)
 
     def watch(self, c10d: Any) -> None:
