@@ -17,7 +17,7 @@ FIELDS = (
     *("cnp_interval_ns", "alpha_interval_ns", "decrease_interval_ns"),
     *("increase_interval_ns", "gain_q32", "fast_stages", "clamp_target"),
     *("rtt_min_ns", "rtt_low_ns", "rtt_high_ns", "ewma_q32", "beta_q32", "hyper_after"),
-    *("base_rtt_ns", "target_q32", "max_stage"),
+    *("base_rtt_ns", "target_q32", "max_stage", "target_delay_ns", "scale_q16"),
 )
 
 
@@ -89,6 +89,28 @@ class Dctcp(ctypes.Structure):
     )
 
 
+class Nscc(ctypes.Structure):
+    """struct rxe_nscc."""
+
+    _fields_ = (
+        ("window_bytes", ctypes.c_uint64),
+        ("average_q8", ctypes.c_int64),
+        *((name, ctypes.c_uint64) for name in ("increase", "adjust_bytes", "adjusted_ns")),
+        *((name, ctypes.c_uint64) for name in ("shrank_ns", "fast_bytes", "round_bytes")),
+        *((name, ctypes.c_uint64) for name in ("round_ends_ns", "ignore_bytes", "ignored_bytes")),
+        *((name, ctypes.c_uint8) for name in ("fast", "trimmed")),
+    )
+
+
+class Heard(ctypes.Structure):
+    """struct rxe_nscc_heard."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_uint64)
+        for name in ("now_ns", "packet_bytes", "most_bytes", "acked_bytes", "flight_bytes")
+    )
+
+
 @cache
 def library() -> ctypes.CDLL:
     """All of them; times are uint64."""
@@ -101,6 +123,12 @@ def library() -> ctypes.CDLL:
         *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64),
         *(ctypes.c_bool, ctypes.c_bool),
     )
+    found.rxe_nscc_init.argtypes = (ctypes.c_void_p, ctypes.c_uint64)
+    found.rxe_nscc_acked.argtypes = (
+        *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p),
+        *(ctypes.c_uint64, ctypes.c_bool),
+    )
+    found.rxe_nscc_trimmed.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
     found.rxe_hpcc_ack.argtypes = (
         *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p),
         *(ctypes.c_uint32, ctypes.c_bool),
@@ -111,7 +139,8 @@ def library() -> ctypes.CDLL:
 def _compiled(directory: Path) -> Path:
     made = directory / "controllers.so"
     sources = [
-        str(KERNEL / "rxe" / f"rxe_{name}.c") for name in ("dcqcn", "timely", "hpcc", "dctcp")
+        str(KERNEL / "rxe" / f"rxe_{name}.c")
+        for name in ("dcqcn", "timely", "hpcc", "dctcp", "nscc")
     ]
     warnings = ["-Wall", "-Wextra", "-Werror", "-fsanitize=undefined", "-fno-sanitize-recover"]
     flags = ["-O1", "-shared", "-fPIC", f"-I{KERNEL}", f"-I{KERNEL / 'rxe'}"]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// Controllers of a queue pair's rate and of its paths: the virtual kernel's own files, DCQCN, TIMELY, HPCC, DCTCP
-// and entropy values.
+// Controllers of a queue pair's rate and of its paths: the virtual kernel's own files, DCQCN, TIMELY, HPCC, DCTCP,
+// NSCC and entropy values.
 #pragma once
 #include <cstdint>
 
@@ -15,6 +15,7 @@ extern "C" {
 #include "rxe_dctcp.c"
 #include "rxe_entropy.c"
 #include "rxe_hpcc.c"
+#include "rxe_nscc.c"
 #include "rxe_timely.c"
 #undef new
 #pragma GCC diagnostic pop
@@ -41,6 +42,7 @@ struct Controller {
         else if (set.kind == RXE_RATE_TIMELY) rxe_timely_init(&timely, &set);
         else if (set.kind == RXE_RATE_HPCC) rxe_hpcc_init(&hpcc, &set);
         else if (set.kind == RXE_RATE_DCTCP) rxe_dctcp_init(&dctcp, uint64_t(setting.window_bytes));
+        else if (set.kind == RXE_RATE_NSCC) rxe_nscc_init(&nscc, uint64_t(setting.window_bytes));
     }
     bool is_fixed() const { return set.kind == RXE_RATE_FIXED; }
     uint64_t rate_bps(int64_t now) {
@@ -63,5 +65,6 @@ struct Controller {
         rxe_timely timely;
         rxe_hpcc hpcc;
         rxe_dctcp dctcp;
+        rxe_nscc nscc;
     };
 };

@@ -124,6 +124,8 @@ class QueuePair {
     void retry();
     void send_packet(const Work& work, int64_t psn, bool asks, Time now);
     bool is_full(Time now);
+    int64_t in_flight() const { return next_psn_ - known_psn_ + int64_t(holes_.size()); }
+    void has_learnt(const Told& told, int64_t packets, Time now);
     bool has_lost(Time now);
     void send_again(Time now);
     bool retry_selectively(Time now);

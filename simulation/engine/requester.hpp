@@ -13,7 +13,7 @@ inline QueuePair::QueuePair(Network& network, uint32_t number, const RoceSetting
       completions_(completions),
       completions_number_(completions_number),
       retries_left_(roce.retries) {
-    if (device.rate.kind == RXE_RATE_TIMELY) sent_times_.resize(kSentTimes);
+    if (device.rate.kind == RXE_RATE_TIMELY || device.rate.kind == RXE_RATE_NSCC) sent_times_.resize(kSentTimes);
     rxe_entropy_init(&entropy_);
     if (device.entropy.values) value_of_.resize(kMostUnacknowledged);
 }
@@ -277,6 +277,7 @@ inline void QueuePair::reset_retry_timer(Time now) {
 inline int64_t QueuePair::window(Time now) {
     int64_t bytes = device_.window_bytes;
     if (controller_.set.kind == RXE_RATE_DCTCP) bytes = int64_t(controller_.dctcp.window_bytes);
+    if (controller_.set.kind == RXE_RATE_NSCC) bytes = int64_t(controller_.nscc.window_bytes);
     if (!bytes) return kMostUnacknowledged;
     if (device_.window_by_rate)
         bytes = int64_t(__int128(bytes) * controller_.rate_bps(now) / controller_.set.line_bps);
@@ -333,6 +334,22 @@ inline void QueuePair::has_been_acked(const Told& told, Time now) {
     }
 }
 
+// With selective repeat: so many packets more are known to have come (rxe_congestion_heard).
+inline void QueuePair::has_learnt(const Told& told, int64_t packets, Time now) {
+    if (controller_.set.kind != RXE_RATE_NSCC) return;
+    uint64_t mtu = uint64_t(roce_.path_mtu_bytes), rtt = 0;
+    int64_t psn = has_bitmap(told.frame) ? told.answers : told.psn;
+    rxe_nscc_heard heard{uint64_t(now), mtu, uint64_t(device_.window_bytes), uint64_t(packets) * mtu,
+                         uint64_t(in_flight()) * mtu};
+    SentTime& found = sent_times_[size_t(psn) % kSentTimes];
+    if (found.psn == psn) {
+        found.psn = -1;
+        rtt = uint64_t(now - found.left_ns);
+    }
+    if (told.frame == Frame::kTrimmed) rxe_nscc_trimmed(&controller_.nscc, &controller_.set, &heard);
+    else rxe_nscc_acked(&controller_.nscc, &controller_.set, &heard, rtt, has_bitmap(told.frame) && told.is_marked);
+}
+
 // The host's port.
 
 inline uint32_t QueuePair::make(Frame frame, int64_t psn, int64_t bytes) {
@@ -366,7 +383,9 @@ inline uint32_t QueuePair::take_route(Frame frame, int64_t psn) {
     return value_routes[value];
 }
 
+// A packet did not come in time (rxe_missed).
 inline void QueuePair::path_loses(int64_t psn, Time now) {
+    if (controller_.set.kind == RXE_RATE_NSCC) rxe_nscc_lost(&controller_.nscc, uint64_t(roce_.path_mtu_bytes));
     if (value_routes)
         rxe_entropy_lost(&entropy_, &device_.entropy, value_of_[size_t(psn % kMostUnacknowledged)], uint64_t(now));
 }
@@ -390,7 +409,8 @@ inline void QueuePair::emit(uint32_t number, Time now) {
 inline void QueuePair::leaves_port(const Packet& packet, Time leaves_ns) {
     --held_;
     leaving_.push_back(leaves_ns);
-    if (!sent_times_.empty() && packet.frame == Frame::kRequest && packet.asks)
+    if (!sent_times_.empty() && packet.frame == Frame::kRequest &&
+        (packet.asks || controller_.set.kind == RXE_RATE_NSCC))
         sent_times_[size_t(packet.seq) % kSentTimes] = {packet.seq, leaves_ns};
     watch_port(net.now_ns);
 }

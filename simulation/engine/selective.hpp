@@ -9,7 +9,7 @@
 inline bool QueuePair::is_full(Time now) {
     if (!device_.selective) return next_psn_ >= acked_psn_ + window(now);
     return next_psn_ - acked_psn_ >= kMostUnacknowledged ||
-           next_psn_ - known_psn_ + int64_t(holes_.size()) >= window(now);
+           in_flight() >= window(now);
 }
 
 // Whether a packet is lost; the first of `lost_` is to be sent again.
@@ -105,6 +105,7 @@ inline bool QueuePair::knows(int64_t psn) const {
 // Takes in an acknowledgement. Whether it says something new.
 inline bool QueuePair::has_heard(const Told& told, Time now) {
     if (!device_.selective || told.psn >= next_psn_) return false;
+    int64_t known_before = known_psn_ - int64_t(holes_.size());
     holes_.erase(holes_.begin(), holes_.upper_bound(told.psn));
     known_psn_ = std::max(known_psn_, told.psn + 1);
     bool is_new = told.psn >= acked_psn_;
@@ -143,6 +144,7 @@ inline bool QueuePair::has_heard(const Told& told, Time now) {
             is_new = true;
         }
     }
+    has_learnt(told, known_psn_ - int64_t(holes_.size()) - known_before, now);
     if (is_new) timed_out_once_ = false;
     return is_new;
 }

@@ -18,7 +18,8 @@ inline void Programs::read_devices(const Columns& from) {
             &device.rate.decrease_interval_ns, &device.rate.increase_interval_ns, &device.rate.gain_q32,
             &device.rate.fast_stages, &device.rate.clamp_target, &device.rate.rtt_min_ns, &device.rate.rtt_low_ns,
             &device.rate.rtt_high_ns, &device.rate.ewma_q32, &device.rate.beta_q32, &device.rate.hyper_after,
-            &device.rate.base_rtt_ns, &device.rate.target_q32, &device.rate.max_stage,
+            &device.rate.base_rtt_ns, &device.rate.target_q32, &device.rate.max_stage, &device.rate.target_delay_ns,
+            &device.rate.scale_q16,
         };
         constexpr ptrdiff_t kOthers = 11;
         if (numbers.end() - next < ptrdiff_t(std::size(fields)) + kOthers)

@@ -6,7 +6,7 @@
  * part of a nanosecond; rates are of the wire, with preamble and gap. At line rate nothing
  * is paced, as the port serialises. A CE mark on a request makes its receiver send a CNP
  * (InfiniBand volume 1, annex A17), at most one an interval. The controllers' sums are in
- * rxe_dcqcn.c, rxe_timely.c, rxe_hpcc.c and rxe_dctcp.c. With DCTCP an acknowledgement says by
+ * rxe_dcqcn.c, rxe_timely.c, rxe_hpcc.c, rxe_dctcp.c and rxe_nscc.c. With DCTCP an acknowledgement says by
  * BECN that the request that it answers was marked.
  */
 
@@ -150,6 +150,8 @@ u32 rxe_congestion_window(struct rxe_qp *qp)
 
 	if (c->set.rate.kind == RXE_RATE_DCTCP)
 		bytes = c->dctcp.window_bytes;
+	if (c->set.rate.kind == RXE_RATE_NSCC)
+		bytes = c->nscc.window_bytes;
 	if (!bytes)
 		return RXE_MAX_UNACKED_PSNS;
 	if (c->set.window_by_rate)
@@ -176,7 +178,8 @@ void rxe_congestion_left_port(struct rxe_qp *qp, struct sk_buff *skb)
 	if (!c->sent)
 		return;
 	bth = (void *)(udp_hdr(skb) + 1);
-	if (!(rxe_opcode[bth->opcode].mask & RXE_REQ_MASK) || !__bth_ack(bth))
+	if (!(rxe_opcode[bth->opcode].mask & RXE_REQ_MASK) ||
+	    (!__bth_ack(bth) && c->set.rate.kind != RXE_RATE_NSCC))
 		return;
 	psn = __bth_psn(bth);
 	sent = &c->sent[psn % RXE_SENT_TIMES];
@@ -252,6 +255,44 @@ void rxe_congestion_acked(struct rxe_qp *qp, u32 psn, struct sk_buff *skb)
 		c->round_psn = qp->req.psn;
 		c->in_round = true;
 	}
+}
+
+/*
+ * With selective repeat: so many packets more are known to have come, by the answer to one that was
+ * marked, or trimmed.
+ */
+void rxe_congestion_heard(struct rxe_qp *qp, u32 psn, u32 packets, bool marked, bool trimmed)
+{
+	struct rxe_congestion *c = &qp->congestion;
+	struct rxe_nscc_heard heard;
+	struct rxe_sent_time *sent;
+	u64 rtt = 0;
+
+	if (c->set.rate.kind != RXE_RATE_NSCC)
+		return;
+	heard = (struct rxe_nscc_heard) {
+		.now_ns = ktime_get_ns(),
+		.packet_bytes = qp->mtu,
+		.most_bytes = c->set.window_bytes,
+		.acked_bytes = (u64)packets * qp->mtu,
+		.flight_bytes = (u64)rxe_selective_flight(qp) * qp->mtu,
+	};
+	sent = &c->sent[psn % RXE_SENT_TIMES];
+	if (sent->known && sent->psn == psn) {
+		sent->known = false;
+		rtt = heard.now_ns - sent->time_ns;
+	}
+	if (trimmed)
+		rxe_nscc_trimmed(&c->nscc, &c->set.rate, &heard);
+	else
+		rxe_nscc_acked(&c->nscc, &c->set.rate, &heard, rtt, marked);
+}
+
+/* A packet did not come. */
+void rxe_congestion_lost(struct rxe_qp *qp)
+{
+	if (qp->congestion.set.rate.kind == RXE_RATE_NSCC)
+		rxe_nscc_lost(&qp->congestion.nscc, qp->mtu);
 }
 
 static void rxe_send_cnp(struct rxe_qp *qp)
@@ -386,6 +427,10 @@ int rxe_congestion_init(struct rxe_dev *rxe, struct rxe_qp *qp)
 	case RXE_RATE_DCTCP:
 		rxe_dctcp_init(&c->dctcp, c->set.window_bytes);
 		break;
+	case RXE_RATE_NSCC:
+		rxe_nscc_init(&c->nscc, c->set.window_bytes);
+		c->sent = kcalloc(RXE_SENT_TIMES, sizeof(*c->sent), GFP_KERNEL);
+		return c->sent ? 0 : -ENOMEM;
 	}
 	return 0;
 }
@@ -452,6 +497,8 @@ static const struct {
 	RXE_SETTING("base_rtt_ns", rate.base_rtt_ns),
 	RXE_SETTING("target_q32", rate.target_q32),
 	RXE_SETTING("max_stage", rate.max_stage),
+	RXE_SETTING("target_delay_ns", rate.target_delay_ns),
+	RXE_SETTING("scale_q16", rate.scale_q16),
 	RXE_SETTING("ecn", ecn),
 	RXE_SETTING("window_bytes", window_bytes),
 	RXE_SETTING("window_by_rate", window_by_rate),
@@ -513,6 +560,11 @@ static bool rxe_settings_right(const struct rxe_congestion_settings *set)
 	case RXE_RATE_DCTCP:
 		return set->window_bytes && set->window_bytes <= U32_MAX && set->ack_every == 1 &&
 		       !set->selective && r->gain_q32 && r->gain_q32 <= RXE_ONE_Q32;
+	case RXE_RATE_NSCC:
+		return set->window_bytes && set->window_bytes <= U32_MAX && set->selective &&
+		       set->entropy.values && r->base_rtt_ns && r->base_rtt_ns < NSEC_PER_SEC &&
+		       r->target_delay_ns && r->target_delay_ns <= RXE_NSCC_MOST_DELAY_NS &&
+		       r->scale_q16 <= RXE_NSCC_MOST_SCALE_Q16;
 	default:
 		return r->base_rtt_ns && r->base_rtt_ns < NSEC_PER_SEC && r->target_q32 &&
 		       r->target_q32 <= RXE_ONE_Q32 && set->int_hops &&

@@ -59,6 +59,7 @@ struct rxe_congestion {
 		struct rxe_timely	timely;
 		struct rxe_hpcc		hpcc;
 		struct rxe_dctcp	dctcp;
+		struct rxe_nscc		nscc;
 	};
 
 	/* Pacing: the last request began at started_q8 (ns * 256), with so many bits */
@@ -72,7 +73,7 @@ struct rxe_congestion {
 	u64			sampled_ns;
 	u64			sampled_bps;
 
-	/* TIMELY: when requests had left the port */
+	/* TIMELY, NSCC: when requests had left the port */
 	struct rxe_sent_time {
 		u32	psn;
 		bool	known;
@@ -99,6 +100,8 @@ u32 rxe_congestion_window(struct rxe_qp *qp);
 bool rxe_congestion_wants_ack(struct rxe_qp *qp);
 void rxe_congestion_left_port(struct rxe_qp *qp, struct sk_buff *skb);
 void rxe_congestion_acked(struct rxe_qp *qp, u32 psn, struct sk_buff *skb);
+void rxe_congestion_heard(struct rxe_qp *qp, u32 psn, u32 packets, bool marked, bool trimmed);
+void rxe_congestion_lost(struct rxe_qp *qp);
 void rxe_congestion_received(struct rxe_qp *qp, struct rxe_pkt_info *pkt, struct sk_buff *skb);
 void rxe_congestion_cnp(struct rxe_qp *qp);
 

@@ -34,6 +34,7 @@ enum rxe_rate_kind {
 	RXE_RATE_TIMELY,
 	RXE_RATE_HPCC,
 	RXE_RATE_DCTCP,		/* line rate, and a window */
+	RXE_RATE_NSCC,		/* the same */
 	__RXE_RATE_KINDS
 };
 
@@ -60,9 +61,12 @@ struct rxe_rate_settings {
 	u64	beta_q32;
 	u64	hyper_after;
 
-	u64	base_rtt_ns;		/* HPCC */
+	u64	base_rtt_ns;		/* HPCC, NSCC */
 	u64	target_q32;
 	u64	max_stage;
+
+	u64	target_delay_ns;	/* NSCC: in queues */
+	u64	scale_q16;
 };
 
 /* a * q, of a below 2^44 and q at most 1 */
@@ -130,5 +134,41 @@ struct rxe_dctcp {
 void rxe_dctcp_init(struct rxe_dctcp *s, u64 window_bytes);
 void rxe_dctcp_ack(struct rxe_dctcp *s, const struct rxe_rate_settings *set, u64 packet_bytes,
 		   bool marked, bool round_over);
+
+/* Of more than these its sums would leave 64 bits */
+#define RXE_NSCC_MOST_DELAY_NS	100000000ULL
+#define RXE_NSCC_MOST_SCALE_Q16	(1024ULL << 16)
+
+struct rxe_nscc {
+	u64	window_bytes;
+	s64	average_q8;		/* ns of waiting */
+	u64	increase;		/* square bytes: by the window it is what is added to that */
+	u64	adjust_bytes;		/* acknowledged since the window was adjusted */
+	u64	adjusted_ns;
+	u64	shrank_ns;
+	u64	fast_bytes;		/* acknowledged without waiting */
+	u64	round_bytes;		/* acknowledged in this round */
+	u64	round_ends_ns;		/* 0: none has begun */
+	u64	ignore_bytes;		/* under way when the window became what a round had brought */
+	u64	ignored_bytes;
+	u8	fast;			/* it grows so */
+	u8	trimmed;		/* a packet was */
+};
+
+/* What is known when a queue pair hears of its packets */
+struct rxe_nscc_heard {
+	u64	now_ns;
+	u64	packet_bytes;		/* the most of one */
+	u64	most_bytes;		/* of the window */
+	u64	acked_bytes;		/* that are known to have come since */
+	u64	flight_bytes;		/* on their way */
+};
+
+void rxe_nscc_init(struct rxe_nscc *s, u64 window_bytes);
+void rxe_nscc_acked(struct rxe_nscc *s, const struct rxe_rate_settings *set,
+		    const struct rxe_nscc_heard *h, u64 rtt_ns, bool marked);
+void rxe_nscc_trimmed(struct rxe_nscc *s, const struct rxe_rate_settings *set,
+		      const struct rxe_nscc_heard *h);
+void rxe_nscc_lost(struct rxe_nscc *s, u64 packet_bytes);
 
 #endif

@@ -36,6 +36,13 @@ static void rxe_is_lost(struct rxe_selective *s, struct rxe_hole *hole)
 	list_move_tail(&hole->list, &s->lost);
 }
 
+/* A packet did not come in time. */
+static void rxe_missed(struct rxe_qp *qp, u32 psn)
+{
+	rxe_paths_lost(qp, psn);
+	rxe_congestion_lost(qp);
+}
+
 static u32 rxe_next(u32 psn)
 {
 	return (psn + 1) & BTH_PSN_MASK;
@@ -101,6 +108,14 @@ int rxe_selective_opcode(struct rxe_qp *qp, int opcode)
 	}
 }
 
+/* How many packets were sent and are not known to have come */
+u32 rxe_selective_flight(struct rxe_qp *qp)
+{
+	struct rxe_selective *s = &qp->congestion.selective;
+
+	return ((qp->req.psn - s->known_psn) & BTH_PSN_MASK) + s->hole_count;
+}
+
 /* Whether so many packets are on their way that no other may be sent */
 bool rxe_selective_full(struct rxe_qp *qp, u32 window)
 {
@@ -109,8 +124,7 @@ bool rxe_selective_full(struct rxe_qp *qp, u32 window)
 
 	if (!s->on)
 		return psn_compare(qp->req.psn, qp->comp.psn + window) >= 0;
-	return span >= RXE_MAX_UNACKED_PSNS ||
-	       ((qp->req.psn - s->known_psn) & BTH_PSN_MASK) + s->hole_count >= window;
+	return span >= RXE_MAX_UNACKED_PSNS || rxe_selective_flight(qp) >= window;
 }
 
 static enum hrtimer_restart rxe_selective_timer(struct hrtimer *timer)
@@ -135,7 +149,7 @@ bool rxe_selective_lost(struct rxe_qp *qp, u32 *psn)
 			break;
 		}
 		rxe_is_lost(s, hole);
-		rxe_paths_lost(qp, hole->psn);
+		rxe_missed(qp, hole->psn);
 	}
 	if (list_empty(&s->lost))
 		return false;
@@ -181,14 +195,14 @@ bool rxe_selective_retry(struct rxe_qp *qp)
 	list_splice_tail_init(&s->sent, &s->waiting);
 	list_for_each_entry_safe(hole, next, &s->waiting, list) {
 		rxe_is_lost(s, hole);
-		rxe_paths_lost(qp, hole->psn);
+		rxe_missed(qp, hole->psn);
 	}
 	for (; s->known_psn != qp->req.psn; s->known_psn = rxe_next(s->known_psn)) {
 		hole = rxe_add_hole(s, s->known_psn);
 		if (!hole)
 			break;
 		rxe_is_lost(s, hole);
-		rxe_paths_lost(qp, hole->psn);
+		rxe_missed(qp, hole->psn);
 	}
 	if (!s->hole_count) {	/* all has come, and the acknowledgement was lost: ask for another */
 		hole = rxe_add_hole(s, qp->comp.psn);
@@ -269,8 +283,8 @@ static bool rxe_selective_sacked(struct rxe_qp *qp, struct rxe_pkt_info *pkt)
 bool rxe_selective_acked(struct rxe_qp *qp, struct rxe_pkt_info *pkt)
 {
 	struct rxe_selective *s = &qp->congestion.selective;
+	u32 psn, known = s->known_psn, holes = s->hole_count;
 	bool new = false;
-	u32 psn;
 
 	if (!s->on)
 		return false;
@@ -289,6 +303,10 @@ bool rxe_selective_acked(struct rxe_qp *qp, struct rxe_pkt_info *pkt)
 		new = true;
 	if (rxe_has_bitmap(pkt->opcode))
 		new |= rxe_selective_sacked(qp, pkt);
+	rxe_congestion_heard(qp, rxe_selective_answers(pkt),
+			     ((s->known_psn - known) & BTH_PSN_MASK) + holes - s->hole_count,
+			     rxe_has_bitmap(pkt->opcode) && bth_becn(pkt),
+			     pkt->opcode == RXE_TRIMMED_NACK);
 	if (new)
 		s->timed_out = false;
 	return new;

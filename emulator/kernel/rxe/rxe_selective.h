@@ -66,6 +66,7 @@ void rxe_selective_stop(struct rxe_qp *qp);
 void rxe_selective_forget(struct rxe_qp *qp);
 
 int rxe_selective_opcode(struct rxe_qp *qp, int opcode);
+u32 rxe_selective_flight(struct rxe_qp *qp);
 bool rxe_selective_full(struct rxe_qp *qp, u32 window);
 bool rxe_selective_lost(struct rxe_qp *qp, u32 *psn);
 void rxe_selective_sent_again(struct rxe_qp *qp);

@@ -16,7 +16,7 @@ _DEVICE = (
     *("cnp_interval_ns", "alpha_interval_ns", "decrease_interval_ns", "increase_interval_ns"),
     *("gain_q32", "fast_stages", "clamp_target"),
     *("rtt_min_ns", "rtt_low_ns", "rtt_high_ns", "ewma_q32", "beta_q32", "hyper_after"),
-    *("base_rtt_ns", "target_q32", "max_stage"),
+    *("base_rtt_ns", "target_q32", "max_stage", "target_delay_ns", "scale_q16"),
     *("ecn", "window_bytes", "window_by_rate", "ack_every", "int_hops"),
     *("selective", "reordering_ns"),
     *("entropy_values", "entropy_least", "probe_interval_ns", "trim"),

@@ -15,15 +15,20 @@ from topologies.spec.transports.roce.section import (
     Dctcp,
     Entropy,
     Hpcc,
+    Nscc,
     RoceTransport,
     Timely,
     controller_rates,
 )
 from topologies.units import q32
 
-_KINDS = {"none": 0, "dcqcn": 1, "timely": 2, "hpcc": 3, "dctcp": 4}
+_KINDS = {"none": 0, "dcqcn": 1, "timely": 2, "hpcc": 3, "dctcp": 4, "nscc": 5}
 _SAMPLES = 200_000
 """The samples of a device's queue pairs together, 24 bytes each."""
+_NSCC_PRODUCT_BYTES = 150_000
+"""100 Gb/s times 12 us, to which NSCC's increases are scaled."""
+_NSCC_MOST_SCALE = 1024
+"""RXE_NSCC_MOST_SCALE_Q16."""
 _FRAME_HEADERS_BYTES = 14 + 20 + 8 + 12 + 4
 """Ethernet, IPv4, UDP, the base header and the invariant CRC."""
 _ACK_HEADER_BYTES = 4
@@ -55,6 +60,8 @@ def device_settings(transport: RoceTransport, fabric: Fabric, line_bps: int) -> 
         return settings
     if isinstance(controller, Dctcp):
         return settings | _dctcp(controller, transport, extent, line_bps)
+    if isinstance(controller, Nscc):
+        return settings | _nscc(controller, transport, fabric, line_bps)
     rates = controller_rates(controller, line_bps)
     settings |= {
         "additive_bps": rates.additive_bps,
@@ -108,6 +115,19 @@ def _dctcp(of: Dctcp, transport: RoceTransport, extent: Extent, line_bps: int) -
     return {
         "gain_q32": q32(of.gain),
         "window_bytes": transport.window_bytes or max(transport.path_mtu_bytes, product),
+        "min_bps": 1,
+    }
+
+
+def _nscc(of: Nscc, transport: RoceTransport, fabric: Fabric, line_bps: int) -> dict[str, int]:
+    rtt_ns = of.base_rtt_ns or base_rtt_ns(transport, longest_path(fabric))
+    product = line_bps * rtt_ns // (8 * 10**9)
+    waits_ns = 3 * rtt_ns // 4 if fabric_trims(fabric) else rtt_ns
+    return {
+        "base_rtt_ns": rtt_ns,
+        "target_delay_ns": of.target_ns or min(waits_ns, 10**8),
+        "scale_q16": min((product << 16) // _NSCC_PRODUCT_BYTES, _NSCC_MOST_SCALE << 16),
+        "window_bytes": transport.window_bytes or max(transport.path_mtu_bytes, 3 * product // 2),
         "min_bps": 1,
     }
 

@@ -27,7 +27,7 @@ REORDERING_NS = 50_000
 STOCK_ACK_EVERY = 66
 """How many packets of a message rxe sends before it asks for an acknowledgement."""
 
-_EACH_ACKNOWLEDGED = ("timely", "hpcc", "dctcp")
+_EACH_ACKNOWLEDGED = ("timely", "hpcc", "dctcp", "nscc")
 """Controllers that look at each acknowledgement."""
 
 INT_MAX_HOPS = 8
@@ -91,6 +91,16 @@ class Dctcp(SpecSection):
     gain: float = Field(default=1 / 16, gt=0, le=1)
 
 
+class Nscc(SpecSection):
+    """NSCC of Ultra Ethernet 1.0, as htsim has it (uec.cpp of Broadcom/csg-htsim): a window by
+    marks and by how long packets waited. `base_rtt` None: of the longest path of the fabric,
+    without queues. `target` is the waiting that it aims at (None: three quarters of the base RTT
+    where ports trim, else all of it)."""
+
+    base_rtt_ns: TimeNs | None = Field(default=None, alias="base_rtt", gt=0, lt=10**9)
+    target_ns: TimeNs | None = Field(default=None, alias="target", gt=0, le=10**8)
+
+
 class Entropy(SpecSection):
     """Entropy values of a queue pair, as MRC has them (OCP Multipath Reliable Connection 1.0): each
     packet leaves from the UDP port of one of `values`, by turns. One whose packet was marked is
@@ -138,7 +148,7 @@ class RoceTransport(TransportSection):
     of_programs: ClassVar[bool] = True
     by_queue_pairs: ClassVar[bool] = True
     kind: Literal["roce"]
-    congestion_control: Literal["none", "dcqcn", "timely", "hpcc", "dctcp"] = "none"
+    congestion_control: Literal["none", "dcqcn", "timely", "hpcc", "dctcp", "nscc"] = "none"
     path_mtu_bytes: Literal[256, 512, 1024, 2048, 4096] = Field(default=1024, alias="path_mtu")
     qp_timeout_ns: TimeNs = Field(default=1_048_576, alias="qp_timeout", ge=4096, le=2**43)
     retry_count: Whole = Field(default=7, ge=0, le=7)
@@ -156,15 +166,26 @@ class RoceTransport(TransportSection):
     timely: Timely | None = None
     hpcc: Hpcc | None = None
     dctcp: Dctcp | None = None
+    nscc: Nscc | None = None
 
     @model_validator(mode="after")
     def _of_its_controller(self) -> RoceTransport:
-        for name in ("dcqcn", "timely", "hpcc", "dctcp"):
+        for name in ("dcqcn", "timely", "hpcc", "dctcp", "nscc"):
             if getattr(self, name) is not None and self.congestion_control != name:
                 raise ValueError(
                     f"`{name}` is for congestion_control: {name}, which is "
                     f"{self.congestion_control} here"
                 )
+        if self.congestion_control == "nscc" and (not self.is_selective or self.entropy is None):
+            raise ValueError(
+                "`congestion_control`: found nscc, expected loss_recovery: selective-repeat and "
+                "entropy beside it: bitmaps tell it what came, and answers at once what was marked"
+            )
+        if self.congestion_control == "nscc" and self.ack_every not in (None, 1):
+            raise ValueError(
+                f"`ack_every`: found {self.ack_every}, expected 1 with nscc: it looks at how long "
+                "each packet waited, and a window that shrinks below it would hear of none"
+            )
         if self.congestion_control == "dctcp":
             if self.is_selective:
                 raise ValueError(
@@ -220,7 +241,7 @@ class RoceTransport(TransportSection):
         return max(1, (units - 1).bit_length())
 
     @property
-    def controller(self) -> Dcqcn | Timely | Hpcc | Dctcp | None:
+    def controller(self) -> Dcqcn | Timely | Hpcc | Dctcp | Nscc | None:
         """The controller with its parameters; None without one."""
         match self.congestion_control:
             case "dcqcn":
@@ -231,13 +252,15 @@ class RoceTransport(TransportSection):
                 return self.hpcc or Hpcc()
             case "dctcp":
                 return self.dctcp or Dctcp()
+            case "nscc":
+                return self.nscc or Nscc()
             case _:
                 return None
 
     @property
     def ecn_capable(self) -> bool:
         """Whether ports may mark its requests."""
-        marked = self.congestion_control in ("dcqcn", "dctcp")
+        marked = self.congestion_control in ("dcqcn", "dctcp", "nscc")
         return marked if self.ecn is None else self.ecn
 
     @property
