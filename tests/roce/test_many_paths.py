@@ -110,7 +110,7 @@ faults: [{{kind: loss, link: h0-s0, at: 0ns, value: 1%}}]
 @pytest.mark.parametrize(
     ("key", "said"),
     [
-        pytest.param("routing: spray", "expected ecmp or weighted by ports", id="sprays"),
+        pytest.param("routing: spray", "expected source, or ecmp", id="sprays"),
         pytest.param("routing: {kind: ecmp, fields: [addresses]}", "by ports", id="addresses"),
         pytest.param("queue: {kind: lossless}", "without priority flow control", id="pauses"),
     ],

@@ -135,7 +135,7 @@ void rxe_dctcp_init(struct rxe_dctcp *s, u64 window_bytes);
 void rxe_dctcp_ack(struct rxe_dctcp *s, const struct rxe_rate_settings *set, u64 packet_bytes,
 		   bool marked, bool round_over);
 
-/* Of more than these its sums would leave 64 bits */
+/* With more than these its sums would leave 64 bits */
 #define RXE_NSCC_MOST_DELAY_NS	100000000ULL
 #define RXE_NSCC_MOST_SCALE_Q16	(1024ULL << 16)
 
@@ -155,7 +155,7 @@ struct rxe_nscc {
 	u8	trimmed;		/* a packet was */
 };
 
-/* What is known when a queue pair hears of its packets */
+/* As much as is known when a queue pair hears of its packets */
 struct rxe_nscc_heard {
 	u64	now_ns;
 	u64	packet_bytes;		/* the most of one */
