@@ -128,7 +128,72 @@ def _expansion(bench: Bench) -> Mapping[str, Any]:
     }
 
 
+_ACCELERATORS, _LAYER_BYTES = 8, 16_000_000
+_LOCAL_BYTES_PER_S = 100e9
+"""ZeRO-Infinity's memory beside each accelerator in the paper's comparison, 100 GB/s."""
+_NETWORK, _MEMORY_FABRICS = "100Gbps", {"equal": "100Gbps", "fast": "500Gbps"}
+"""The paper has a pool's fabric as fast as the memory beside accelerators, and five times so."""
+
+_LAYER = """
+name: layer
+fabric: {{kind: flat, hosts: {hosts}, link: {{rate: {rate}, delay: 500ns, mtu: 9000}}}}
+workload: {{kind: collectives, ranks: {hosts}, operations: {operations}}}
+collectives: {{backend: programs, {algorithms}}}
+{aggregation}
+payload: timing
+capture: {{points: []}}
+predict: []
+"""
+
+
+def _pooled(rate: str, algorithm: str) -> str:
+    """A layer's weights go from a pool's host to all accelerators, and gradients go back."""
+    ends = f"size: {_LAYER_BYTES}, root: {_ACCELERATORS}"
+    return _LAYER.format(
+        hosts=_ACCELERATORS + 1,
+        rate=rate,
+        operations=f"[{{kind: broadcast, {ends}}}, {{kind: reduce, {ends}}}]",
+        algorithms=f"broadcast: {{algorithm: {algorithm}}}, reduce: {{algorithm: {algorithm}}}",
+        aggregation=f"aggregation: {{mode: streaming, rate: {rate}}}"
+        if algorithm == "aggregation"
+        else "",
+    )
+
+
+def _network_collectives(bench: Bench) -> Mapping[str, Any]:
+    """Microseconds of communication and memory for a layer, none of it hidden: parts that lie
+    beside the accelerators, which gather them and scatter gradients; a pool whose switches
+    multicast and add up; and a pool whose host sends each accelerator the layer by itself."""
+    own = _LAYER.format(
+        hosts=_ACCELERATORS,
+        rate=_NETWORK,
+        operations=f"[{{kind: all_gather, size: {_LAYER_BYTES}}}, "
+        f"{{kind: reduce_scatter, size: {_LAYER_BYTES}}}]",
+        algorithms="all_gather: {algorithm: ring}, reduce_scatter: {algorithm: ring}",
+        aggregation="",
+    )
+
+    def took_us(spec: str) -> float:
+        took_ns: int = sum(each["duration_ns"] for each in bench.result(spec)["collectives"])
+        return took_ns / 1000
+
+    memory_us = 2 * _LAYER_BYTES / _ACCELERATORS / _LOCAL_BYTES_PER_S * 1e6
+    pools = {name: took_us(_pooled(rate, "aggregation")) for name, rate in _MEMORY_FABRICS.items()}
+    found = {
+        "local": memory_us + took_us(own),
+        **pools,
+        "alone": took_us(_pooled(_NETWORK, "direct")),
+    }
+    return {
+        **found,
+        "equal_gain": found["local"] / found["equal"],
+        "fast_gain": found["local"] / found["fast"],
+        "switches_gain": found["alone"] / found["equal"],
+    }
+
+
 _EXPANSION = Experiment("expansion", "the virtual kernel", _expansion)
+_POOLED = Experiment("network-memory", "the virtual kernel", _network_collectives)
 _SETTING = (
     f"a transformer of {_LAYERS} layers (hidden {_HIDDEN}, sequence {_SEQUENCE}) on {_RANKS} "
     "accelerators, 400 Gb/s, TCP; 4 tensor-parallel ranks without expansion, 4 data-parallel ones "
@@ -157,7 +222,16 @@ CLAIMS = (
         "memory by ZeRO-Infinity",
         "Won et al., ISPASS 2023 (ASTRA-sim 2.0)",
         "“4.6x”, of a mixture of experts",
-        untested="a pool's hosts send each rank its load by itself: switches here neither gather "
-        "nor multicast what a pool sends",
+        setting=f"a layer of {_LAYER_BYTES // 10**6} MB for {_ACCELERATORS} accelerators, loaded "
+        "and its gradients stored, nothing hidden: an eighth at 100 GB/s beside each, gathered and "
+        f"scattered by rings over {_NETWORK[:-4]} Gb/s; or a pool's host, whose switch multicasts "
+        "and adds up",
+        experiment=_POOLED,
+        shows="{local:.0f} us local; pool by a fabric as fast {equal:.0f} ({equal_gain:.2f} "
+        "times), five times as fast {fast:.0f} ({fast_gain:.2f} times); a pool whose host sends to "
+        "each by itself {alone:.0f}: switches gain {switches_gain:.1f} times",
+        rules=(Above("local", "fast"), Above("alone", "equal")),
+        conditions="no experts, sizes are ours; the gain over local memory is the rate of the "
+        "pool's fabric, and with equal links there is none",
     ),
 )
