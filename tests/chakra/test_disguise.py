@@ -14,7 +14,7 @@ from analysis.astra.files.export import default_system, write_inputs
 from analysis.astra.files.network import Dimension, NetworkConfig
 from analysis.astra.simulate import simulate
 from analysis.astra.simulation import read_simulation
-from analysis.chakra.collective_order import ready_order
+from analysis.chakra.collective_order import ready_orders
 from analysis.chakra.disguise.inferred import inferred
 from analysis.chakra.disguise.obfuscate import obfuscated
 from analysis.chakra.disguise.statistics import Size, learn
@@ -108,7 +108,7 @@ def _ends(graph: Graph) -> tuple[int, list[int]]:
     """When all is over, and when each collective begins, by the order in which they do."""
     ends: dict[int, int] = {}
     begins = []
-    for id in ready_order(graph):
+    for id in ready_orders([graph])[0]:
         node = next(node for node in graph if node.id == id)
         at = max((ends[parent] for parent in node.after), default=0)
         ends[id] = at + node.duration_ns

@@ -19,10 +19,10 @@ from analysis.astra.simulate import simulate
 from analysis.astra.simulation import read_simulation
 from analysis.chakra.check import check_trace
 from analysis.chakra.codec import write_trace
-from analysis.chakra.collective_order import collective_orders, ready_order
+from analysis.chakra.collective_order import collective_orders, ready_orders
 from analysis.chakra.errors import ChakraError
 from analysis.chakra.foreign import as_feeder_reads
-from analysis.chakra.graph import CollectiveNode, ComputeNode, Graph
+from analysis.chakra.graph import CollectiveNode, ComputeNode, Graph, ReceiveNode, SendNode
 from analysis.chakra.schema import CollectiveType, NodeType
 from analysis.chakra.sources.read import read_workload
 from analysis.chakra.summary import problems, summarize
@@ -122,7 +122,42 @@ def test_host_and_device_compute_side_by_side() -> None:
         CollectiveNode(id=3, name="a", after=(1,), call=_CALL),
         CollectiveNode(id=4, name="b", after=(2,), call=_CALL),
     )
-    assert ready_order(graph) == [1, 2, 4, 3]
+    assert ready_orders([graph]) == [[1, 2, 4, 3]]
+
+
+def test_what_waits_for_the_device_is_followed_when_nothing_else_goes_on() -> None:
+    """Two products are ready at once, nothing waits for the first; the second has a collective."""
+    graph: Graph = (
+        ComputeNode(id=1, name="first"),
+        ComputeNode(id=2, name="second"),
+        CollectiveNode(id=3, name="of the second", after=(2,), call=_CALL),
+    )
+    assert ready_orders([graph]) == [[1, 2, 3]]
+
+
+def test_a_gradient_is_waited_for_though_its_receive_waits_for_nothing() -> None:
+    """Two stages, as the symbolic tensor graph of ASTRA-sim writes them: a receive has no
+    dependencies. The backward collective, of the smaller id, is behind the forward one all the
+    same, as the other stage sends what it has computed of the first."""
+
+    def stage(first: bool, ranks: tuple[int, int], peer: int) -> Graph:
+        call = CollectiveCall("all_reduce", 4096, ranks)
+        there, back = (SendNode, ReceiveNode) if first else (ReceiveNode, SendNode)
+        return (
+            CollectiveNode(id=1, name="backward", after=(4,) if first else (3,), call=call),
+            CollectiveNode(id=2, name="forward", after=() if first else (3,), call=call),
+            there(id=3, name="activations", after=(2,) if first else (), peer=peer, size_bytes=64),
+            back(id=4, name="gradients", after=() if first else (1,), peer=peer, size_bytes=64),
+        )
+
+    graphs = [
+        stage(first, ranks, peer)
+        for first, ranks, peer in (
+            (True, (0, 1), 2), (True, (0, 1), 3), (False, (2, 3), 0), (False, (2, 3), 1),
+        )
+    ]  # fmt: skip
+    assert problems(graphs) == []
+    assert collective_orders(graphs) == [{2: 0, 1: 1}] * 2 + [{1: 0, 2: 1}] * 2
 
 
 def test_collectives_begin_as_they_become_ready(tmp_path: Path) -> None:
