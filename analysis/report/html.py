@@ -27,7 +27,7 @@ from topologies.spec.run_sections import (
 from topologies.units import format_rate, format_size, format_time
 
 PAGE_WIDTH = 1080.0
-"""Of a chart that has its page to itself, in pixels."""
+"""The width of a chart that has its page to itself, in pixels."""
 _WIDTH_BESIDE = 620.0
 _MOST_DIFFERING = 12
 

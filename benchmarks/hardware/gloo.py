@@ -71,7 +71,7 @@ def rows() -> tuple[Row, ...]:
 
 
 def predicted_us(row: Row, copy_bytes_per_s: float) -> float:
-    """What `packet` says. Raises RuntimeError where it says nothing."""
+    """The prediction of `packet`, in microseconds. Raises RuntimeError where it says nothing."""
     host = {**_HOSTS[row.host], "copy_rate": f"{round(copy_bytes_per_s)}B/s"}
     return _packet_us("all_reduce", row.size_bytes, 2, row.rate, host)
 

@@ -98,11 +98,11 @@ their own.
 """
 
 _GLOO_CAUSES = """
-What misses: up to 40 KB about 120 us are missing, whatever the size. A call through Python and
+Up to 40 KB about 120 us are missing, whatever the size. A call through Python and
 torch is not charged here, nor is adding up; no experiment says that it is that. The shape is right:
 one time up to 40 KB, then that of the copies. The ratio is missed altogether: each rank copies as
-much, and its thread does one thing after the other with one neighbour or two. What the hosts of
-that thread do is not told.
+much, and its thread does one thing after the other with one neighbour or two. The
+discussion does not say what those hosts do.
 
 Not put as a spec: pytorch/gloo #158, whose network's rate is not told, and pytorch #22978, whose
 table's figures were not to be had.

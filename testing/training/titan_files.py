@@ -34,8 +34,8 @@ log_freq = 1
 mode = "selective"
 selective_ac_option = "{recomputed}"
 """
-# What is recomputed in the backward pass, as torchtitan's own files of these models have it: every
-# second layer, or by operator all but what is costly.
+# The layers that the backward pass recomputes, as torchtitan's own files of these models have it:
+# every second one, or by operator all but what is costly.
 CONFIGURATIONS = {
     "debug": {"flavor": "debugmodel", "length": 1024, "recomputed": "2"},
     "8b": {"flavor": "8B", "length": 8192, "recomputed": "op"},
