@@ -83,7 +83,7 @@ def test_a_value_that_does_not_fit_its_field_is_refused() -> None:
 
 
 def test_every_discipline_has_its_options() -> None:
-    red = _options(kind="red", kmin=10, kmax=20, pmax=0.5, weight=0.25, buffer=30)
+    red = _options(kind="red", kmin="10B", kmax="20B", pmax=0.5, weight=0.25, buffer="30B")
     assert (red.kind, red.kmin_bytes, red.kmax_bytes, red.buffer_bytes) == (
         QueueKind.RED,
         10,
@@ -91,7 +91,7 @@ def test_every_discipline_has_its_options() -> None:
         30,
     )
     assert (red.red_pmax_q32, red.red_weight_q32, red.flags) == (2**31, 2**30, 1)
-    assert _options(kind="dctcp", k=500).k_bytes == 500
+    assert _options(kind="dctcp", k="500B").k_bytes == 500
     codel = _options(kind="codel", target="5us", interval="100us", ecn=False)
     assert (codel.target_ns, codel.interval_ns, codel.ce_threshold_ns) == (5000, 100_000, NEVER)
     assert codel.flags == 0
@@ -111,7 +111,7 @@ def test_headroom_is_what_the_link_needs_unless_given() -> None:
     # 2 * 100 Gb/s * 500 ns are 12.5 KB; three frames of MTU 9000; a pause frame.
     assert headroom_bytes(link) == 12_500 + 3 * 9014 + 84
     assert _options(kind="lossless").headroom_bytes == headroom_bytes(link)
-    assert _options(kind="lossless", headroom=77).headroom_bytes == 77
+    assert _options(kind="lossless", headroom="77B").headroom_bytes == 77
 
 
 def test_a_class_that_is_not_named_is_served_as_the_lowest() -> None:
