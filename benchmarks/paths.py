@@ -30,13 +30,18 @@ ROUTINGS = {
     "spray, least queue": "{kind: spray, choose: least-queue}",
     "flowlet, 50 us": "{kind: flowlet, gap: 50us}",
     "adaptive": "adaptive",
+    "source": "source",
 }
 TRANSPORTS = {
     "TCP": "{kind: tcp}",
     "DCTCP": "{kind: tcp, congestion_control: dctcp}",
     "RoCE, go-back-N": "{kind: roce, path_mtu: 4096}",
     "RoCE, selective repeat": "{kind: roce, path_mtu: 4096, loss_recovery: selective-repeat}",
+    "MRC": "{kind: mrc}",
+    "MRC, NSCC": "{kind: mrc, congestion_control: nscc}",
 }
+MARKS = ", queue: {kind: dctcp, k: 100KB, buffer: 4MB}"
+"""The queues of transports that heed marks; others have 4 MB, too."""
 COLLECTIVES = {
     "all-to-all": "{kind: all_to_all, size: 4MB}",
     "all-reduce": "{kind: all_reduce, size: 4MB}",
@@ -44,7 +49,7 @@ COLLECTIVES = {
 _SPEC = """
 name: paths
 fabric: {{kind: fat-tree, k: 4, link: {{rate: 100Gbps, delay: 500ns, mtu: 4200}},
-  routing: {routing}}}
+  routing: {routing}{queue}}}
 transport: {transport}
 workload: {{kind: collectives, ranks: 16, operations: [{operation}]}}
 collectives:
@@ -61,12 +66,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--runs", type=Path, required=True, metavar="DIR")
     parser.add_argument("--collectives", nargs="*", default=list(COLLECTIVES), metavar="NAME")
     parser.add_argument("--transports", nargs="*", default=list(TRANSPORTS), metavar="NAME")
+    parser.add_argument("--routings", nargs="*", default=list(ROUTINGS), metavar="NAME")
     options = parser.parse_args(arguments)
     print("| collective | transport | routing | us | worst imbalance | sent again | drops |")
     print("|---|---|---|---|---|---|---|")
     for collective, transport, routing in itertools.product(
-        options.collectives, options.transports, ROUTINGS
+        options.collectives, options.transports, options.routings
     ):
+        if transport.startswith("MRC") and routing not in ("ecmp", "source"):
+            continue  # its entropy values are ports, which others do not look at
         directory = options.runs / f"{collective}-{transport}-{routing}".replace(" ", "-")
         found = _measure(collective, transport, routing, directory)
         imbalance = max(
@@ -84,6 +92,7 @@ def _measure(collective: str, transport: str, routing: str, directory: Path) -> 
     text = _SPEC.format(
         routing=ROUTINGS[routing],
         transport=TRANSPORTS[transport],
+        queue=MARKS if transport.startswith(("DCTCP", "MRC")) else "",
         operation=COLLECTIVES[collective],
     )
     if not (directory / "result.json").exists():
