@@ -115,6 +115,14 @@ Steps of training are followed by `packet`, with computing times of a model of k
 is fitted on one row a source. [hardware-training.md](hardware-training.md) has the rows.
 """
 
+_ABSENT = """\
+## Figures that are no rows
+
+[claims.md](claims.md#operators-simulators-gloo) has, each with its reason:
+ASTRA-sim's validation against HGX H100, vTrain's training times, Alibaba's HPN. Meta's E-ECMP with
+queue pairs is measured there.
+"""
+
 _TRAINING = """\
 # Held against hardware: training
 
@@ -162,6 +170,7 @@ def pages() -> dict[Path, str]:
         found[f"hardware-{name}.md"] = lines
     found["hardware.md"] += ["", _GLOO, *_of_gloo(), _GLOO_CAUSES]
     found["hardware.md"] += ["", _TRAINING_SHORT, *_training_summary(runs, trained)]
+    found["hardware.md"] += ["", _ABSENT]
     found["hardware-training.md"] = [_TRAINING, *_training(runs, trained), "", _TRAINING_CAUSES]
     texts = {DOCS / name: "\n".join(lines) for name, lines in found.items()}
     return {

@@ -250,13 +250,14 @@ def _untyped(times: list[list[Any]]) -> list[list[Any]]:
     return [[name, shapes, ns] for name, shapes, types, ns in times if not types]
 
 
-def device_plan(compute: ComputeSpec) -> dict[str, float]:
+def device_plan(compute: ComputeSpec) -> dict[str, Any]:
     """The roofline, in the numbers that `workloads/observer/charging.py` takes."""
     return {
         "flops_16bit_per_s": compute.peak_flops_per_s(2),
         "flops_32bit_per_s": compute.peak_flops_per_s(4),
         "memory_bytes_per_s": compute.peak_memory_bytes_per_s(),
         "overhead_ns": compute.overhead_ns,
+        "shares": compute.shares_plan,
     }
 
 

@@ -111,6 +111,22 @@ def test_half_precision_has_its_own_peak() -> None:
     assert lines[0]["end_ns"] == device.time_ns(2 * 512**3, 3 * 2 * 512**2, 2)
 
 
+def test_kernels_reach_published_shares_by_class_and_size() -> None:
+    device = ComputeSpec.model_validate({"device": "h100", "kernels": "published"})
+    plan = PLAN | {"device": device_plan(device)}
+    a = torch.zeros(256, 512, dtype=torch.bfloat16)
+    (product,) = charged(lambda: a @ a.T, plan)
+    flops, moved = 2 * 256 * 512 * 256, 2 * (2 * 256 * 512 + 256 * 256)
+    assert product["end_ns"] == device.time_ns(flops, moved, 2)
+    assert product["end_ns"] == round(flops / 989e12 / 0.082 * 1e9)
+    q = torch.zeros(1, 1, 2048, 128, dtype=torch.bfloat16)
+    flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    (attention,) = charged(lambda: flash(q, q, q, is_causal=True), plan)
+    # torch counts the whole square: 2 products of 2048 x 2048 x 128.
+    assert attention["flops"] == 4 * 2048 * 2048 * 128
+    assert attention["end_ns"] == round(attention["flops"] / 989e12 / 0.301 * 1e9)
+
+
 def test_views_and_allocations_are_free_and_a_write_reads_nothing() -> None:
     a = torch.ones(64, 64)
     assert not charged(lambda: (torch.empty_like(a), a.t()[1].view(8, 8), a[3:5].detach()))

@@ -14,6 +14,7 @@ import topologies
 from tests.topologies.fabric_strategies import any_fabric
 from topologies.fabrics.build import build_fabric
 from topologies.fabrics.selectors import links_between, select_ports
+from topologies.spec.published_kernels import PUBLISHED, share
 from topologies.spec.queue_section import Classes, Dctcp, DropTail, Lossless
 from topologies.spec.run_sections import Loss
 from topologies.spec.spec import Spec, SpecError, load_spec, parse_dict, parse_spec
@@ -232,6 +233,27 @@ def test_ecn_follows_from_transport_and_queues() -> None:
     assert not plain.ecn
     assert plain.with_overrides({"fabric.queues.switches": "{kind: red}"}).ecn
     assert not MAIN.with_overrides({"transport.ecn": "false"}).ecn
+
+
+def test_published_shares_are_for_known_devices_and_in_place_of_efficiency() -> None:
+    h100 = MAIN.with_overrides({"compute.device": "h100", "compute.kernels": "published"}).compute
+    large, small = h100.time_ns(10**12, 0, 2), h100.time_ns(10**8, 0, 2)
+    assert large == round(10**12 / 989e12 / 0.78 * 1e9)
+    assert small == round(10**8 / 989e12 / 0.082 * 1e9)
+    assert h100.time_ns(0, 10**9, 2) == round(10**9 / 3350e9 / 0.92 * 1e9)
+    with pytest.raises(SpecError, match=r"kernels: published is for device a100, h100; .*v100"):
+        MAIN.with_overrides({"compute.device": "v100", "compute.kernels": "published"})
+    with pytest.raises(SpecError, match=r"efficiency or kernels: published"):
+        MAIN.with_overrides(
+            {"compute.device": "a100", "compute.kernels": "published", "compute.efficiency": "0.5"}
+        )
+
+
+@given(st.sampled_from(sorted(PUBLISHED)), st.floats(0, 1e15))
+def test_every_size_has_a_share(device: str, size: float) -> None:
+    for steps in PUBLISHED[device].plan().values():
+        assert 0 < share(steps, size) <= 1
+        assert [least for least, _ in steps] == sorted((x for x, _ in steps), reverse=True)
 
 
 def test_compute_is_a_roofline() -> None:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from topologies.spec.fabric_section import Integer
+from topologies.spec.published_kernels import PUBLISHED, Shares, Steps, share
 from topologies.spec.queue_section import SpecSection
 from topologies.units import BytesPerSecond, FlopsPerSecond, SizeBytes, TimeNs
 
@@ -46,7 +47,9 @@ class ComputeSpec(SpecSection):
     `device`: a named accelerator, `custom` (then `flops` and `memory_bandwidth` are required),
     `none` (compute takes no time) or `real` (it takes as long as it runs here). `flops` and
     `memory_bandwidth` replace a named device's own peaks; `efficiency` is the share of both that is
-    reached; `overhead` is added to each kernel. `slowdown` multiplies all of it; scaling sets it.
+    reached. With `kernels: published` kernels reach shares of their own in place of that, by class
+    and size (`published_kernels`). `overhead` is added to each kernel. `slowdown` multiplies all of
+    it; scaling sets it.
 
     The rest is of virtual GPUs (docs/virtual-gpu.md). `launch` is the host's time for each kernel
     that it launches. `contents: full` has all tensors computed; `small` those of integers up to
@@ -59,6 +62,7 @@ class ComputeSpec(SpecSection):
     flops_per_s: FlopsPerSecond | None = Field(default=None, alias="flops", gt=0)
     memory_bytes_per_s: BytesPerSecond | None = Field(default=None, alias="memory_bandwidth", gt=0)
     efficiency: Annotated[float, Field(strict=True)] = Field(default=1.0, gt=0, le=1)
+    kernels: Literal["published"] | None = None
     overhead_ns: TimeNs = Field(default=0, alias="overhead")
     slowdown: Integer = Field(default=1, ge=1)
     launch_ns: TimeNs = Field(default=0, alias="launch")
@@ -76,7 +80,26 @@ class ComputeSpec(SpecSection):
             raise ValueError("expected flops and memory_bandwidth with device: custom")
         if self.device in ("none", "real") and any(given):
             raise ValueError(f"expected no flops or memory_bandwidth with device: {self.device}")
+        if self.kernels is not None:
+            if self.device not in PUBLISHED:
+                allowed = ", ".join(sorted(PUBLISHED))
+                raise ValueError(
+                    f"kernels: published is for device {allowed}; found device: {self.device}"
+                )
+            if self.efficiency != 1.0:
+                raise ValueError("expected efficiency or kernels: published, found both")
         return self
+
+    @property
+    def shares(self) -> Shares | None:
+        """The shares of the peaks that kernels reach, by class and size; None where all reach
+        `efficiency`."""
+        return None if self.kernels is None else PUBLISHED[self.device]
+
+    @property
+    def shares_plan(self) -> dict[str, Steps]:
+        """The same by name; empty where all reach `efficiency`."""
+        return {} if self.shares is None else self.shares.plan()
 
     @property
     def modelled(self) -> bool:
@@ -84,7 +107,8 @@ class ComputeSpec(SpecSection):
         return self.device not in ("none", "real")
 
     def peak_flops_per_s(self, item_bytes: int) -> float:
-        """Arithmetic rate reached at `item_bytes` per number. Raises ValueError if not modelled."""
+        """Arithmetic rate reached at `item_bytes` per number, before `shares`. Raises ValueError if
+        not modelled."""
         if not self.modelled:
             raise ValueError(f"device {self.device} has no roofline")
         if self.flops_per_s is not None:
@@ -93,7 +117,7 @@ class ComputeSpec(SpecSection):
         return (device.flops_16bit if item_bytes <= 2 else device.flops_32bit) * self.efficiency
 
     def peak_memory_bytes_per_s(self) -> float:
-        """Memory bandwidth reached. Raises ValueError if not modelled."""
+        """Memory bandwidth reached, before `shares`. Raises ValueError if not modelled."""
         if not self.modelled:
             raise ValueError(f"device {self.device} has no roofline")
         if self.memory_bytes_per_s is not None:
@@ -118,4 +142,7 @@ class ComputeSpec(SpecSection):
             return 0
         arithmetic_s = flops / self.peak_flops_per_s(item_bytes)
         memory_s = memory_bytes / self.peak_memory_bytes_per_s()
+        if self.shares is not None:
+            arithmetic_s /= share(self.shares.matrix, flops)
+            memory_s /= share(self.shares.memory, memory_bytes)
         return (round(max(arithmetic_s, memory_s) * 1e9) + self.overhead_ns) * self.slowdown

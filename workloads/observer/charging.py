@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .moved_bytes import is_free, is_read, moved_bytes_of, shapes_of, tensors_in
-from .rates import Device, NotInTrace, Recorded
+from .rates import Device, NotInTrace, Recorded, attention_of
 
 _COMMUNICATION = frozenset(("c10d", "_c10d_functional", "_c10d_functional_autograd"))
 
@@ -117,7 +117,9 @@ class Charging:
         by_trace = time_ns is not None
         if time_ns is None:
             assert self._device is not None
-            time_ns = self._device.time_ns(flops, moved_bytes, item_bytes)
+            arguments = [tuple(t.shape) for t in tensors_in(args)]
+            attention = attention_of(operation._schema.name, arguments) or ("matrix", None)
+            time_ns = self._device.time_ns(flops, moved_bytes, item_bytes, *attention)
         phase = self._current_phase()
         if phase != self._phase:
             self.settle()

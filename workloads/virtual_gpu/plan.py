@@ -84,6 +84,7 @@ def gpu_plan(
         "memory_bytes_per_s": compute.peak_memory_bytes_per_s() if modelled else 0,
         "link_bytes_per_s": compute.peak_host_link_bytes_per_s() if modelled else 0,
         "overhead_ns": compute.overhead_ns,
+        "shares": compute.shares_plan,
         "launch_ns": compute.launch_ns,
         "slowdown": compute.slowdown,
         "steps_clock": steps_clock,

@@ -154,10 +154,23 @@ int64_t table_ns(const std::string& name, Values arguments) {
   return -1;
 }
 
-int64_t roofline_ns(int64_t flops, int64_t bytes, int64_t item_bytes) {
+// The share of the peak of arithmetic that a kernel reaches.
+double share_of(const std::string& name, Values arguments, int64_t flops) {
+  bool scaled = name.find("scaled_dot_product") != name.npos;
+  if (!scaled && name.find("flash_attention") == name.npos) return settings.matrix.at(flops);
+  bool backward = name.find("backward") != name.npos;
+  auto& steps = backward ? settings.attention_backward : settings.attention;
+  if (arguments.size() <= size_t(backward) || !arguments[backward].isTensor()) return settings.matrix.at(flops);
+  auto query = arguments[backward].toTensor();
+  if (query.dim() != 4) return settings.matrix.at(flops);
+  return steps.at(query.size(scaled ? 2 : 1));
+}
+
+int64_t roofline_ns(int64_t flops, int64_t bytes, int64_t item_bytes, double share) {
   double peak = item_bytes <= 2 ? settings.flops_16bit_per_s : settings.flops_32bit_per_s;
   double seconds = 0;
-  if (peak > 0) seconds = std::max(flops / peak, bytes / settings.memory_bytes_per_s);
+  if (peak > 0)
+    seconds = std::max(flops / peak / share, bytes / settings.memory_bytes_per_s / settings.memory.at(bytes));
   return std::llround(seconds * 1e9) + settings.overhead_ns;
 }
 
@@ -200,7 +213,7 @@ void charge_operator(const c10::FunctionSchema& schema, Values arguments, Values
   if (!writes && !makes) return;  // a view
   int64_t flops = flops_of(name, arguments, results);
   int64_t ns = table_ns(name, arguments);
-  if (ns < 0) ns = roofline_ns(flops, bytes, item_bytes);
+  if (ns < 0) ns = roofline_ns(flops, bytes, item_bytes, share_of(name, arguments, flops));
   if (name == "aten::embedding_dense_backward") {
     std::lock_guard<std::mutex> guard(mutex);
     lookups[arguments[2].toInt()] += arguments[1].toTensor().numel();
@@ -224,7 +237,7 @@ void charge_foreign(const std::string& name, const std::vector<Tensor>& read,
     }
   for (auto& tensor : written) set_known(tensor, false);
   int64_t ns = table_ns(name, arguments);
-  if (ns < 0) ns = roofline_ns(0, bytes, item_bytes);
+  if (ns < 0) ns = roofline_ns(0, bytes, item_bytes, 1);
   const char* kept;
   {
     std::lock_guard<std::mutex> guard(mutex);

@@ -18,6 +18,16 @@ namespace {
 
 namespace py = pybind11;
 
+Steps steps_of(const py::dict& shares, const char* kind) {
+  Steps found;
+  if (!shares.contains(kind)) return found;
+  for (auto each : shares[kind]) {
+    auto step = each.cast<py::sequence>();
+    found.emplace_back(step[0].cast<double>(), step[1].cast<double>());
+  }
+  return found;
+}
+
 void configure(const py::dict& plan) {
   settings.contents = plan["contents"].cast<std::string>() == "full" ? Contents::full : Contents::small;
   settings.devices = plan["devices"].cast<int>();
@@ -27,6 +37,11 @@ void configure(const py::dict& plan) {
   settings.flops_16bit_per_s = plan["flops_16bit_per_s"].cast<double>();
   settings.flops_32bit_per_s = plan["flops_32bit_per_s"].cast<double>();
   settings.memory_bytes_per_s = plan["memory_bytes_per_s"].cast<double>();
+  auto shares = plan["shares"].cast<py::dict>();
+  settings.matrix = steps_of(shares, "matrix");
+  settings.attention = steps_of(shares, "attention");
+  settings.attention_backward = steps_of(shares, "attention_backward");
+  settings.memory = steps_of(shares, "memory");
   settings.link_bytes_per_s = plan["link_bytes_per_s"].cast<double>();
   settings.overhead_ns = plan["overhead_ns"].cast<int64_t>();
   settings.launch_ns = plan["launch_ns"].cast<int64_t>();

@@ -2,10 +2,21 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace groundwire {
 
 enum class Contents { small, full };
+
+// (size from which on, share of the peak), from the largest size on; none: all of it.
+struct Steps : std::vector<std::pair<double, double>> {
+  double at(double size) const {
+    for (auto& [least, share] : *this)
+      if (size >= least) return share;
+    return 1;
+  }
+};
 
 struct Settings {
   Contents contents = Contents::small;
@@ -16,6 +27,8 @@ struct Settings {
   double flops_16bit_per_s = 0;         // 0: no roofline, kernels take `overhead_ns`
   double flops_32bit_per_s = 0;
   double memory_bytes_per_s = 0;
+  // Shares of these peaks that kernels reach: by FLOP, by the sequence's length, by bytes.
+  Steps matrix, attention, attention_backward, memory;
   double link_bytes_per_s = 0;          // between the host and the device
   int64_t overhead_ns = 0;              // of each kernel, on the device
   int64_t launch_ns = 0;                // of each launch, on the host
