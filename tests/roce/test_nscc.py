@@ -139,7 +139,7 @@ def _measured(out: Path, transport: str, routing: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("routing", ["ecmp", "source"])
+@pytest.mark.parametrize("routing", [pytest.param("ecmp", marks=pytest.mark.long), "source"])
 def test_guest_and_engine_are_the_same_and_fewer_packets_are_trimmed(
     tmp_path: Path, routing: str
 ) -> None:
