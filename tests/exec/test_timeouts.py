@@ -37,6 +37,20 @@ if rank == 2:
 dist.all_reduce(torch.ones(1000, device="cuda"))
 torch.cuda.synchronize()
 """
+_GPU_TWICE = """
+begin("nccl")
+try:
+    dist.all_reduce(torch.ones(1000, device="cuda"), async_op=True)
+    if rank == 2:
+        time.sleep(5000)
+    dist.all_reduce(torch.ones(1000, device="cuda"))
+except dist.DistBackendError as error:
+    try:
+        dist.all_reduce(torch.ones(1000, device="cuda"))
+    except dist.DistBackendError as again:
+        assert f"NCCL communicator was aborted on rank {rank}" in str(again)
+        raise error from again
+"""
 _LONG = pytest.mark.long
 
 
@@ -69,10 +83,20 @@ _LONG = pytest.mark.long
         pytest.param(
             _GPU,
             ("--gpus-per-host", "1"),
-            "Watchdog caught collective operation failure: WorkNCCL(SeqNum=1, OpType=ALLREDUCE, "
-            "Timeout(ms)=1800000)",
+            "Process group watchdog thread terminated with exception: [Rank 0] Watchdog caught "
+            "collective operation timeout: WorkNCCL(SeqNum=1, OpType=ALLREDUCE, NumelIn=1000, "
+            "NumelOut=1000, Timeout(ms)=1800000) ran for 18000",
             "wait in all_reduce of 4,000 B (number 0 of group default) for rank 2, for 1,8",
             id="nccl",
+            marks=_LONG,
+        ),
+        pytest.param(
+            _GPU_TWICE,
+            ("--gpus-per-host", "1", "--env", "TORCH_NCCL_BLOCKING_WAIT=1"),
+            "DistBackendError: [Rank 0] Watchdog caught collective operation timeout: WorkNCCL("
+            "SeqNum=2, OpType=ALLREDUCE",
+            "rank 2 did not come, after all_reduce of 4,000 B (number 0 of group default)",
+            id="nccl-blocking",
             marks=_LONG,
         ),
     ],
@@ -89,6 +113,21 @@ def test_half_an_hour_ends_by_the_words_of_the_program(
     assert done.returncode == 1
     assert words in done.stderr
     assert waited in done.stderr
+
+
+@pytest.mark.long
+def test_the_watchdog_of_nccl_ends_ranks_of_which_one_has_died(tmp_path: Path) -> None:
+    (tmp_path / "fabric.yaml").write_text(
+        f"{FABRIC}faults: [{{kind: kill, rank: 1, operation: 1}}]\n"
+    )
+    (tmp_path / "script.py").write_text(_BEGIN + _GPU_TWICE)
+    done = execute(
+        tmp_path, "fabric.yaml", "--kernel", "virtual", "--ranks", "3", "--gpus-per-host", "1",
+        "--", "python", "script.py",
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "was killed by SIGABRT" in done.stderr
+    assert "ncclRemoteError: A call failed possibly due to a network error" in done.stderr
 
 
 _LOOKS = """

@@ -33,7 +33,8 @@ struct Carrier::State {
       try {
         collective->carry();
       } catch (const std::exception& error) {
-        collective->error = error.what();
+        fail(collective, error.what());
+        continue;
       }
       collective->carry = nullptr;
       over();

@@ -413,7 +413,10 @@ bool is_known(const at::Tensor& tensor) {
   block->writers.clear();
   for (auto& [collective, write] : writers) {
     await_carried(*collective);
-    write(*block);
+    if (collective->abandoned)
+      block->known = false;
+    else
+      write(*block);
   }
   return block->known;
 }

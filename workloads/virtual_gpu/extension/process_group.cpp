@@ -23,6 +23,7 @@
 #include "shapes.hpp"
 #include "simulated.hpp"
 #include "timeline.hpp"
+#include "watchdog.hpp"
 
 namespace groundwire {
 namespace {
@@ -34,6 +35,7 @@ using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
 constexpr int64_t first_stream = 1000;  // of process groups; torch's pools are below
 std::atomic<int64_t> next_stream{first_stream};
+std::atomic<int> next_group{0};
 constexpr int64_t large_bytes = 1 << 16;
 
 // A buffer of zeros on the host, which takes no memory before it is written.
@@ -102,13 +104,15 @@ struct DeviceWork final : c10d::Work {
   int64_t posted_ns = -1;
   c10::intrusive_ptr<c10::ivalue::Future> future;
   std::vector<std::function<void(std::vector<WorkPtr>&)>> posts;
+  std::shared_ptr<Watchdog> watchdog;
 
   void attach() {
     if (end) wait_for(current_stream(device), end);
     held.clear();
   }
-  bool wait(std::chrono::milliseconds) override {
+  bool wait(std::chrono::milliseconds timeout) override {
     attach();
+    if (watchdog) watchdog->await(collective, end, timeout == kNoTimeout ? 0 : timeout.count());
     if (host_waits) await_stream(current_stream(device));
     return true;
   }
@@ -149,13 +153,15 @@ struct ProcessGroupNCCL final : Backend {
   std::map<int64_t, int64_t> messages;  // between two ranks, so far
   int64_t own_stream = next_stream++;
   DeviceWorkPtr batch;                  // while several are coalesced
-  uint64_t sequence = 0, collectives = 0;  // of all operations, and of those of all ranks
+  uint64_t sequence = 0, exchanged = 0, collectives = 0;  // of all ranks' operations, messages; of all that are named
+  std::shared_ptr<Watchdog> watchdog;
   std::string key;                      // of the group, among all of the run
 
   ProcessGroupNCCL(c10::intrusive_ptr<Backend> carried_by, int rank, int size,
                    c10::intrusive_ptr<Options> given)
       : Backend(rank, size), gloo(std::move(carried_by)), options(std::move(given)) {
     key = key_of(*options);
+    watchdog = std::make_shared<Watchdog>(GroupName{next_group++, rank, options->group_name});
   }
 
   const std::string getBackendName() const override { return "nccl"; }
@@ -164,7 +170,10 @@ struct ProcessGroupNCCL final : Backend {
   }
   bool supportsCoalescing() const override { return true; }
   bool supportsSplitting() const override { return true; }
-  void setTimeout(std::chrono::milliseconds timeout) override { options->timeout = timeout; }
+  void setTimeout(std::chrono::milliseconds timeout) override {
+    options->timeout = timeout;
+    if (settings.simulated.empty()) gloo->setTimeout(timeout);
+  }
   void setSequenceNumberForGroup() override {}
   uint64_t getSequenceNumberForGroup() override { return sequence; }
 
@@ -240,7 +249,8 @@ struct ProcessGroupNCCL final : Backend {
         TORCH_CHECK(tensor.is_cuda(), "No backend type associated with device type ",
                     tensor.device().type());
       }
-    sequence++;
+    watchdog->expect_alive();
+    (operation.peer < 0 ? sequence : exchanged)++;
     bool carried = carries(operation), known = carried;
     if (carried)
       for (auto& tensor : operation.in) known = is_known(tensor) && known;
@@ -311,12 +321,12 @@ struct ProcessGroupNCCL final : Backend {
       stream.second = pair_streams[operation.peer];
     }
     if (!operation.asynchronous) stream = current_stream(device);
-    begin(work, by, stream, operation.kind);
+    begin(work, by, stream, operation.kind, operation.peer < 0 ? sequence : exchanged);
     return work;
   }
 
   void begin(const DeviceWorkPtr& work, const std::shared_ptr<Carrier>& by, StreamKey stream,
-             std::string kind) {
+             std::string kind, uint64_t number) {
     auto collective = work->collective;
     auto now = current_stream(work->device);
     if (stream != now) wait_for(stream, record_moment(now));
@@ -325,22 +335,16 @@ struct ProcessGroupNCCL final : Backend {
     collective->about.group = options->group_name;
     for (auto each : options->global_ranks_in_group) collective->about.ranks.push_back(each);
     by->post(*collective);
-    auto words = "Watchdog caught collective operation failure: WorkNCCL(SeqNum=" +
-                 std::to_string(sequence) + ", OpType=" + kind +
-                 ", Timeout(ms)=" + std::to_string(options->timeout.count()) + ") of rank " +
-                 std::to_string(rank_) + ": ";
-    collective->carry = [posts = std::move(work->posts), words]() mutable {
-      try {
-        std::vector<WorkPtr> started;
-        for (auto& post : posts) post(started);
-        for (auto& each : started) each->wait();
-      } catch (const std::exception& error) {
-        throw std::runtime_error(words + error.what());
-      }
+    collective->carry = [posts = std::move(work->posts)]() mutable {
+      std::vector<WorkPtr> started;
+      for (auto& post : posts) post(started);
+      for (auto& each : started) each->wait();
     };
     work->posts.clear();
     work->posted_ns = host_now_ns();
     work->stream = stream;
+    work->watchdog = watchdog;
+    watchdog->watch(collective, number, options->timeout.count(), getGroupDesc());
     run_collective(stream, collective);
     work->end = record_moment(stream);
   }
@@ -350,7 +354,7 @@ struct ProcessGroupNCCL final : Backend {
     auto work = std::move(batch);
     batch = nullptr;
     if (!work || work->posts.empty()) return work;
-    begin(work, carrier, {work->device, own_stream}, "COALESCED");
+    begin(work, carrier, {work->device, own_stream}, "COALESCED", sequence);
     return work;
   }
 

@@ -1,14 +1,15 @@
 #include "timeline.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
-#include <stdexcept>
 
 #include "carrier.hpp"
 #include "clock.hpp"
 #include "meter.hpp"
+#include "watchdog.hpp"
 
 namespace groundwire {
 namespace {
@@ -41,7 +42,6 @@ std::vector<KernelTime> all_kernels;
 std::vector<CommunicationTime> all_communications;
 std::map<const char*, Total> all_totals;
 size_t kept_kernels = 0;  // at most
-std::string first_error;
 
 void settle_stalls(Stream& stream) {
   for (auto& [collective, stall] : stream.stalls) {
@@ -78,6 +78,24 @@ void log_kernel(const StreamKey& key, Stream& stream, const Item& item, int64_t 
   }
 }
 
+// The collective that a stream has been at is over now.
+void end_collective(const StreamKey& key, Stream& own) {
+  auto collective = own.pending.front().collective;
+  int64_t launched_ns = own.pending.front().earliest_ns;
+  own.pending.pop_front();
+  own.carrying = false;
+  own.ns = collective->end_ns = std::max(kernel_now_ns(), collective->begin_ns);
+  own.cause = collective;
+  meter_busy(key.first, collective->begin_ns, collective->end_ns);
+  if (key.second == 0) own.stalls.push_back({collective, {collective->begin_ns, collective->end_ns}});
+  if (all_communications.size() < kept_kernels)
+    all_communications.push_back(
+        {key, collective->about, launched_ns, collective->begin_ns, collective->end_ns});
+  collective->over = true;
+}
+
+void go_on();
+
 // Gives items their times, as far as they can be known. Returns whether there was one.
 bool advance(const StreamKey& key, Stream& stream) {
   bool any = false;
@@ -99,31 +117,18 @@ bool advance(const StreamKey& key, Stream& stream) {
       }
       stream.ns = std::max(stream.ns, item.moment->ns);
     } else {
-      item.collective->begin_ns = begin_ns;
+      auto collective = item.collective;
+      collective->begin_ns = begin_ns;
       stream.carrying = true;
-      item.collective->carrier->take(item.collective, [key] {
+      if (collective->abandoned) {
+        end_collective(key, stream);
+        return true;
+      }
+      collective->carrier->take(collective, [key, collective] {
         std::lock_guard<std::mutex> guard(mutex);
-        auto& own = streams[key];
-        auto collective = own.pending.front().collective;
-        int64_t launched_ns = own.pending.front().earliest_ns;
-        own.pending.pop_front();
-        own.carrying = false;
-        own.ns = collective->end_ns = std::max(kernel_now_ns(), collective->begin_ns);
-        own.cause = collective;
-        meter_busy(key.first, collective->begin_ns, collective->end_ns);
-        if (key.second == 0)
-          own.stalls.push_back({collective, {collective->begin_ns, collective->end_ns}});
-        if (all_communications.size() < kept_kernels)
-          all_communications.push_back(
-              {key, collective->about, launched_ns, collective->begin_ns, collective->end_ns});
-        collective->over = true;
-        if (first_error.empty()) first_error = collective->error;
-        bool more = true;
-        while (more) {
-          more = false;
-          for (auto& [other, stream] : streams) more = advance(other, stream) || more;
-        }
-        changed.notify_all();
+        if (collective->over) return;  // it has been abandoned
+        end_collective(key, streams[key]);
+        go_on();
       });
       return true;
     }
@@ -131,6 +136,16 @@ bool advance(const StreamKey& key, Stream& stream) {
     any = true;
   }
   return any;
+}
+
+// With the lock held: all that follows from the end of a collective.
+void go_on() {
+  bool more = true;
+  while (more) {
+    more = false;
+    for (auto& [other, stream] : streams) more = advance(other, stream) || more;
+  }
+  changed.notify_all();
 }
 
 // With the lock held: one more item, and all that follows from it.
@@ -144,10 +159,6 @@ void add(const StreamKey& key, Item item) {
     for (auto& [other, each] : streams)
       if (!each.pending.empty()) more = advance(other, each) || more;
   }
-}
-
-void raise_error() {
-  if (!first_error.empty()) throw std::runtime_error(first_error);
 }
 
 }  // namespace
@@ -197,9 +208,25 @@ void await_moment(const MomentPtr& moment) {
     std::unique_lock<std::mutex> guard(mutex);
     changed.wait(guard, [&] { return moment->known; });
     ns = moment->ns;
-    raise_error();
   }
   host_reach(ns);
+}
+
+bool await_moment_until(const MomentPtr& moment, const CollectivePtr& collective, int64_t until_ns) {
+  using namespace std::chrono;
+  auto told = [&] { return moment->known || collective->failed_ns >= 0; };
+  int64_t ns;
+  {
+    std::unique_lock<std::mutex> guard(mutex);
+    if (until_ns == INT64_MAX)
+      changed.wait(guard, told);
+    else
+      changed.wait_until(guard, steady_clock::time_point(nanoseconds(until_ns)), told);
+    if (!moment->known) return false;
+    ns = moment->ns;
+  }
+  host_reach(std::min(ns, until_ns));
+  return ns <= until_ns;
 }
 
 void await_stream(const StreamKey& key) {
@@ -210,7 +237,6 @@ void await_stream(const StreamKey& key) {
     changed.wait(guard, [&] { return stream.pending.empty(); });
     settle_stalls(stream);
     ns = stream.ns;
-    raise_error();
   }
   host_reach(ns);
 }
@@ -229,7 +255,6 @@ void await_device(int device) {
         settle_stalls(stream);
         ns = std::max(ns, stream.ns);
       }
-    raise_error();
   }
   host_reach(ns);
 }
@@ -238,17 +263,33 @@ void await_carried(const Collective& collective) {
   {
     std::lock_guard<std::mutex> guard(mutex);
     if (collective.over) {
-      raise_error();
-      return;
+        return;
     }
   }
   int64_t began_ns = kernel_now_ns();
   {
     std::unique_lock<std::mutex> guard(mutex);
-    changed.wait(guard, [&] { return collective.over; });
-    raise_error();
+    changed.wait(guard, [&] { return collective.over.load(); });
   }
   host_disregard(kernel_now_ns() - began_ns);
+}
+
+void fail(const CollectivePtr& collective, const std::string& error) {
+  {
+    std::lock_guard<std::mutex> guard(mutex);
+    collective->error = error;
+    collective->failed_ns = kernel_now_ns();
+    changed.notify_all();
+  }
+  look_after_failures();
+}
+
+void abandon(const std::vector<CollectivePtr>& collectives) {
+  std::lock_guard<std::mutex> guard(mutex);
+  for (auto& each : collectives) each->abandoned = !each->over;
+  for (auto& [key, stream] : streams)
+    if (stream.carrying && stream.pending.front().collective->abandoned) end_collective(key, stream);
+  go_on();
 }
 
 int64_t time_between_ns(const MomentPtr& begin, const MomentPtr& end) {

@@ -5,6 +5,7 @@
 // are known as soon as those before it are; until then it is pending. A collective is carried by a
 // thread of its group, from the moment on at which its stream gets to it.
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -28,8 +29,10 @@ struct Communication {   // what a collective is
 struct Collective {
   Communication about;
   int64_t begin_ns = -1, end_ns = -1;
-  bool over = false;
-  std::string error;
+  std::atomic<bool> over{false};
+  std::string error;             // known when it has failed
+  std::atomic<int64_t> failed_ns{-1};
+  bool abandoned = false;        // it is over, though nobody carried it: its results are not known
   std::vector<std::pair<int64_t, int64_t>> stalls;  // of the default stream, which waited for it
   std::function<void()> carry;   // called by the carrier's thread; returns when it is over
   std::shared_ptr<Carrier> carrier;
@@ -81,10 +84,15 @@ void run_collective(const StreamKey& stream, const CollectivePtr& collective);
 
 bool has_come(const MomentPtr& moment);    // by the host's time
 bool is_idle(const StreamKey& stream);
-void await_moment(const MomentPtr& moment);  // the host waits; raises what went wrong
+void await_moment(const MomentPtr& moment);  // the host waits
+// The host waits until then at most, and until a collective has failed. Whether the moment has come.
+bool await_moment_until(const MomentPtr& moment, const CollectivePtr& collective, int64_t until_ns);
 void await_stream(const StreamKey& stream);
 void await_device(int device);
 void await_carried(const Collective& collective);  // for its contents; the host's time stands still
+
+void fail(const CollectivePtr& collective, const std::string& error);  // its stream stands still
+void abandon(const std::vector<CollectivePtr>& collectives);           // their streams go on
 
 int64_t time_between_ns(const MomentPtr& begin, const MomentPtr& end);
 
