@@ -11,7 +11,7 @@ from analysis.predict.models.external import IsToldWhatIsAsked
 from analysis.predict.run_predictions import Answer, RunPredictor
 from analysis.predict.setting import setting_of
 from analysis.results.result import error_summary
-from analysis.runs.collectives import MeasuredCollective, collectives_of
+from analysis.runs.collectives import MeasuredCollective, alignments_of, collectives_of
 from analysis.runs.run import Run
 
 
@@ -103,7 +103,7 @@ def compare(
         predictor = load(name)
         if isinstance(predictor, IsToldWhatIsAsked):
             predictor.expect((c.kind, c.size_bytes) for c in collectives)
-        answers = RunPredictor(setting, predictor).together(collectives, scale)
+        answers = RunPredictor(setting, predictor).together(collectives, scale, alignments_of(run))
         for row, answer in zip(rows, answers, strict=True):
             if isinstance(answer, Answer):
                 row.predicted_ns[name] = answer.duration_ns

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from analysis.predict.added_up import Adapted
 from analysis.predict.engines.wire import HEADER_BYTES
@@ -18,7 +19,7 @@ from analysis.predict.scenario import (
     Until,
     WaitForCall,
 )
-from analysis.runs.collectives import MeasuredCollective
+from analysis.runs.collectives import ALIGNMENT, MeasuredCollective
 from analysis.runs.records import CollectiveRecord
 from collectives.call import CollectiveCall, CollectiveError
 from collectives.schedule.gloo import GREETING_BYTES
@@ -131,33 +132,38 @@ def as_posted(setting: Setting, collectives: Sequence[MeasuredCollective], scale
 
 def _behind_connecting_ns(setting: Setting, rank: int, start_ns: int) -> int:
     """How long what a rank posts waits in its host's port for what made the last connection there,
-    where its program posts as soon as it has its group. Each rank connects to all before it in turn
+    where it posts as soon as it has its group. Each rank connects to all before it in turn
     (gloo/context.cc), so that those of the last rank's host are the last to do so: they acknowledge
-    the other end's answer, and send their number."""
+    the other end's answer, and send their number. The others acknowledge a number that comes."""
     joined_ns = setting.joined_ns.get(rank)
     host = setting.hosts[rank]
-    if joined_ns is None or host != setting.hosts[-1] or len(set(setting.hosts)) < 2:
+    if joined_ns is None or len(set(setting.hosts)) < 2:
         return 0
+    taken_bytes = HEADER_BYTES
+    if host == setting.hosts[-1]:
+        taken_bytes += HEADER_BYTES + GREETING_BYTES
     rate_bps = setting.fabric.links_of[host][0].rate_bps
-    taken_ns = (2 * HEADER_BYTES + GREETING_BYTES) * 8_000_000_000 // rate_bps
-    return max(0, joined_ns + taken_ns - start_ns)
+    return max(0, joined_ns + taken_bytes * 8_000_000_000 // rate_bps - start_ns)
 
 
 def _met_at_times(
     collectives: Sequence[MeasuredCollective], posts: Mapping[int, Sequence[tuple[int, int]]]
 ) -> set[int]:
     """Places of collectives that ranks posted at a time that they had agreed on, rather than so
-    long after what came before: they posted it closer together than that had ended for them.
+    long after what came before: they aligned before, or posted it closer together than what came
+    before had ended for them.
     Collectives that were still in flight then do not count, as nobody had waited for them."""
     ended: dict[int, list[int]] = defaultdict(list)
+    aligned = {i for i, each in enumerate(collectives) if each.phase == ALIGNMENT}
+    found = set()
     for rank, own in posts.items():
         over: list[int] = []
+        found |= {after for (_, before), (_, after) in pairwise(own) if before in aligned}
         for start_ns, place in own:
             before = [end_ns for end_ns in over if end_ns <= start_ns]
             if before:
                 ended[place].append(max(before))
             over.append(collectives[place].by_rank[rank].end_ns)
-    found = set()
     for place, ends_ns in ended.items():
         starts_ns = [record.start_ns for record in collectives[place].by_rank.values()]
         if 2 * (max(starts_ns) - min(starts_ns)) < max(ends_ns) - min(ends_ns):
@@ -194,9 +200,13 @@ class RunPredictor:
         return Answer(duration_ns, duration_ns)
 
     def together(
-        self, collectives: Sequence[MeasuredCollective], scale: int = 1
+        self,
+        collectives: Sequence[MeasuredCollective],
+        scale: int = 1,
+        alignments: Sequence[MeasuredCollective] = (),
     ) -> list[Answer | CollectiveError]:
-        """The answer for each, with the others in flight, at the times when they were posted."""
+        """The answer for each, with the others in flight, at the times when they were posted.
+        Connections remember the run's `alignments` as well."""
         found = [self.alone(collective) for collective in collectives]
         if isinstance(self._found, CollectiveError):
             return found
@@ -208,9 +218,11 @@ class RunPredictor:
                 )
         # A collective whose messages nobody knows is left out of what is followed.
         known = [place for place, answer in enumerate(found) if isinstance(answer, Answer)]
+        before = alignments if self.simulator.remembers else ()
         for numbers in self._parts([collectives[place] for place in known]):
             cluster = [known[number] for number in numbers]
-            answers = self._simulated([collectives[place] for place in cluster], scale)
+            followed = [*(collectives[place] for place in cluster), *before]
+            answers = self._simulated(followed, scale)[: len(cluster)]
             for place, one in zip(cluster, answers, strict=True):
                 answer = found[place]
                 assert isinstance(answer, Answer)

@@ -14,7 +14,8 @@ from analysis.predict.interface import (
     group_key,
     group_priorities_of,
 )
-from analysis.runs.run import Run
+from analysis.runs.collectives import ALIGNMENT
+from analysis.runs.run import RankLog, Run
 from topologies.spec.host_section import HostSpec
 from topologies.spec.spec import Spec
 from topologies.spec.transports.connections import named_connection
@@ -56,8 +57,16 @@ def setting_of(run: Run) -> Setting:
         group_carrier_ports=_group_ports(carried),
         charged=_charged(run.spec),
         held_by=_held_by(run.spec),
-        joined_ns={log.rank: log.joined_ns for log in run.ranks if log.joined_ns is not None},
+        joined_ns={
+            log.rank: joined for log in run.ranks if (joined := _joined_ns(log)) is not None
+        },
     )
+
+
+def _joined_ns(log: RankLog) -> int | None:
+    """When a rank had made its connections. Ranks of ours align then."""
+    aligned = (record.start_ns for record in log.collectives if record.phase == ALIGNMENT)
+    return log.joined_ns if log.joined_ns is not None else min(aligned, default=None)
 
 
 def _first_ports(ends: Iterable[_End[T]]) -> dict[tuple[int, int], T]:

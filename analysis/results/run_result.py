@@ -23,6 +23,7 @@ from analysis.results.rows import rows_of
 from analysis.results.verdict import JudgedRun
 from analysis.runs.collectives import (
     MeasuredCollective,
+    alignments_of,
     collectives_of,
     exposed_by_phase,
     groups_of_program,
@@ -214,10 +215,10 @@ def predictions_of(
 ) -> list[dict[str, dict[str, Any]]]:
     """For each collective of a run, predictor name -> its entry in result.json: with all others in
     flight, those of other jobs included."""
-    scale = run.environment.scale
+    scale, alignments = run.environment.scale, alignments_of(run)
     found: list[dict[str, dict[str, Any]]] = [{} for _ in collectives]
     for name, predictor in predictors.items():
-        answers = predictor.together(collectives, scale)
+        answers = predictor.together(collectives, scale, alignments)
         for entry, collective, answer in zip(found, collectives, answers, strict=True):
             if isinstance(answer, CollectiveError):
                 entry[name] = unanswered(answer)

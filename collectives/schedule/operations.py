@@ -101,10 +101,13 @@ class Marks:
 @dataclass(frozen=True, slots=True)
 class Gates:
     """The operations around a chunk: `begin(chunk, participant)` comes before it, and
-    `end(chunk, participant, sequences)` after each of so many sequences."""
+    `end(chunk, participant, sequences)` after each of so many sequences. The chunk's thread runs
+    the first of several sequences, and has a thread for each of the others wake by a mark,
+    `woken(chunk, participant)`; where each sequence begins by itself there is none (None)."""
 
     begin: Callable[[int, int], Operation]
     end: Callable[[int, int, int], Operation]
+    woken: Callable[[int, int], int] | None = None
 
 
 SENDS, RECEIVES, WAITS, RECEIVES_FIRST = 1, 2, 4, 8

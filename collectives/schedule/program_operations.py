@@ -9,7 +9,7 @@ through its unit (`collectives.in_network.node`).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from collectives.program import MESSAGES, RECEIVES, Action, At, Step
@@ -107,10 +107,23 @@ class _ChunkCompiler:
         for number, sequence in enumerate(self._sequences):
             for phase in dict.fromkeys(step.phase for step in sequence.steps):
                 self._users[phase].append(number)
+        gates = compiler.gates
+        self._woken: int | None = None
+        if gates is not None and gates.woken is not None and len(self._sequences) > 1:
+            self._woken = gates.woken(chunk.index, rank)
+        self._shared: set[At] = set()
+        """Steps for which others of several sequences wait, too."""
+        if self._woken is not None:
+            for own, steps in enumerate(self._waits):
+                for waits in steps:
+                    every = (*waits.posted, *waits.applied)
+                    self._shared |= {at for at in every if at.sequence != own}
         self._watched = {at for steps in self._waits for waits in steps for at in waits.posted}
 
     def compile(self) -> None:
-        for number in range(len(self._sequences)):
+        # Engines have members set out from the last program on, and those that wait for one thing
+        # go on in the order in which they came to wait.
+        for number in reversed(range(len(self._sequences))):
             self._of.add(self._rank, self._sequence(number))
         if not self._sequences:
             program: list[Operation] = []
@@ -120,7 +133,7 @@ class _ChunkCompiler:
 
     def _sequence(self, number: int) -> list[Operation]:
         program: list[Operation] = []
-        self._wait_for_room(program)
+        self._wait_for_thread(program, number)
         waited: set[At] = set()
         begun: int | None = None
         gated = bool(self._of.schedule.turns)
@@ -128,23 +141,47 @@ class _ChunkCompiler:
         for place, step in enumerate(steps):
             if gated and step.phase != begun:
                 if begun is not None:
-                    self._wait(program, {At(number, p) for p in range(place)}, waited)
+                    self._wait(program, number, [At(number, p) for p in range(place)], waited)
                     program.append(Mark(self._part(begun, number)))
                 begun = step.phase
                 self._take_turn(program, step.phase)
-            self._wait(program, set(self._waits[number][place].posted), waited)
+            self._wait(program, number, self._waits[number][place].posted, waited)
             self._post(program, At(number, place), step)
-        self._wait(program, {At(number, p) for p in range(len(steps))}, waited)
+        self._wait(program, number, [At(number, p) for p in range(len(steps))], waited)
         if gated and begun is not None:
             program.append(Mark(self._part(begun, number)))
-        program.append(self._end(number))
+        self._finish(program, number)
         return program
+
+    def _finish(self, program: list[Operation], number: int) -> None:
+        """The chunk's thread waits for the others before it tells of the end."""
+        if self._woken is None:
+            program.append(self._end(number))
+        elif number:
+            program.append(Mark(self._done(self._chunk.index, number)))
+        else:
+            others = range(1, len(self._sequences))
+            program.append(Await([], [], [self._done(self._chunk.index, n) for n in others]))
+            assert self._of.gates is not None
+            program.append(self._of.gates.end(self._chunk.index, self._rank, 1))
 
     def _end(self, sequence: int) -> Operation:
         if self._of.gates is not None:
             count = max(1, len(self._sequences))
             return self._of.gates.end(self._chunk.index, self._rank, count)
         return Mark(self._done(self._chunk.index, sequence))
+
+    def _wait_for_thread(self, program: list[Operation], number: int) -> None:
+        """The chunk's thread wakes the others, which go on behind those that are awake, and then
+        runs its own sequence (`workloads.execution.programs.engine`)."""
+        if self._woken is None:
+            self._wait_for_room(program)
+            return
+        if number:
+            program.append(Await([], [], [self._woken]))
+        else:
+            self._wait_for_room(program)
+            program.append(Mark(self._woken))
 
     def _wait_for_room(self, program: list[Operation]) -> None:
         schedule = self._of.schedule
@@ -187,6 +224,8 @@ class _ChunkCompiler:
                 start = Start([], [])
                 program.append(start)
             (start.receives if step.action in RECEIVES else start.sends).append(message)
+            if at in self._shared:
+                program.append(Mark(self._posted(at)))
             return
         ranks = self._chunk.program.ranks
         if step.action is Action.COPY and self._rank >= ranks:
@@ -198,33 +237,31 @@ class _ChunkCompiler:
         if at in self._watched:
             program.append(Mark(self._of.mark("step", self._rank, self._chunk.index, at)))
 
+    def _posted(self, at: At) -> int:
+        return self._of.mark("posted", self._rank, self._chunk.index, at)
+
     def _wait(
-        self,
-        program: list[Operation],
-        wanted: set[At],
-        waited: set[At],
+        self, program: list[Operation], number: int, wanted: Iterable[At], waited: set[At]
     ) -> None:
-        """Wait for the `wanted` steps and all that they stand on. Those in `waited` are complete;
-        this adds its own to them."""
-        sends: list[int] = []
-        receives: list[int] = []
-        marks: list[int] = []
-        pending = sorted(wanted - waited)
-        while pending:
-            at = pending.pop()
+        """Wait for the `wanted` steps and all that they stand on, one after the other as a thread
+        does: of those who wait for one step, the first goes on first. A step of another sequence
+        is waited for once it is posted. Those in `waited` are complete; this adds its own to
+        them."""
+        for at in wanted:
             if at in waited:
                 continue
             waited.add(at)
+            self._wait(program, number, self._waits[at.sequence][at.place].applied, waited)
             step = self._sequences[at.sequence].steps[at.place]
-            pending += self._waits[at.sequence][at.place].applied
             if step.message is not None:
                 message = self._numbers.get(step.message)
                 if message is not None:
-                    (sends if step.action is Action.SEND else receives).append(message)
+                    if at.sequence != number and at in self._shared:
+                        program.append(Await([], [], [self._posted(at)]))
+                    _await_next(program, message, step.action is Action.SEND)
             elif at in self._watched and self._is_elsewhere(at, program):
-                marks.append(self._of.mark("step", self._rank, self._chunk.index, at))
-        if sends or receives or marks:
-            program.append(Await(sends, receives, marks))
+                mark = self._of.mark("step", self._rank, self._chunk.index, at)
+                program.append(Await([], [], [mark]))
 
     def _is_elsewhere(self, at: At, program: list[Operation]) -> bool:
         """Whether a local step is not one that this program has done before."""
@@ -236,3 +273,13 @@ class _ChunkCompiler:
 
     def _done(self, chunk: int, sequence: int) -> int:
         return self._of.mark("done", self._rank, chunk, sequence)
+
+
+def _await_next(program: list[Operation], message: int, is_send: bool) -> None:
+    """Wait for a message after all that the program waits for. One wait has its sends before its
+    receives."""
+    last = program[-1] if program else None
+    if not isinstance(last, Await) or last.marks or (is_send and last.receives):
+        last = Await([], [])
+        program.append(last)
+    (last.sends if is_send else last.receives).append(message)

@@ -76,6 +76,7 @@ struct Endpoint : Window {
     int64_t stream_end() const { return write_seq + unwritten_bytes_; }
     // A packet has arrived: take in what it acknowledges, then its data, then answer.
     void receive(const Packet& packet, Time now);
+    void has_read(Time now);
     // It counts as one that sent and received until now, whose window and whose average of marks (DCTCP) went on as they
     // did from one time to another.
     struct Grown {

@@ -30,8 +30,8 @@ enum class Operation : int32_t {
     kSetLate,      // register, number of a time
     kPropose,      // meeting, number of a margin, number of a grid
     kPost,         // stamp, slots, priority, proposal, place, mark of agreeing, mark of asking,
-                   // count of streams; these; count of marks; these
-    kEnded,        // latch of the chunk, latch of the call, stamp, slots, mark
+                   // count of streams; these; count of marks; these; pool or -1; of a pool as many marks
+    kEnded,        // latch of the chunk, latch of the call, stamp, slots, mark, pool or -1
     kAgreed,       // latch, slots, place, proposal
     kPassedOn,     // latch, mark, stream or -1, count of streams; these, which ask next
     kFollow,       // list of steps: the program's part of each
@@ -125,16 +125,22 @@ class Programs {
     void drop(int32_t message) { free_messages_.push_back(message); }
 
     // The thread that reads an end takes in what has come, and sends what that invites, before those that wait
-    // for a message go on: it holds the connection's lock.
-    void read(Ring<Expected>& expected, int64_t received, Time now) {
+    // for a message go on: it holds the connection's lock. Before the last message is taken in, all is read.
+    void read(Ring<Expected>& expected, int64_t received, Endpoint* end, Time now) {
         std::vector<Told> told;
         reading_ = &told;
+        bool is_left = !expected.empty() && expected.front().received < received;
         while (!expected.empty() && expected.front().received <= received) {
             Expected first = expected.front();
+            if (is_left && first.received == received) {
+                is_left = false;
+                if (end) end->has_read(now);
+            }
             expected.pop_front();
             if (first.invites) has_been_invited(first.message, now);
             else told.push_back({first.message, false});
         }
+        if (is_left && end) end->has_read(now);
         reading_ = nullptr;
         for (const Told& each : told) {
             if (each.is_sent) has_sent(each.message, now);
@@ -143,7 +149,9 @@ class Programs {
     }
 
     // The same where the other end of a pair is on the same host: loopback takes no time.
-    void read_within(uint32_t pair, int64_t received, Time now) { read(within_[pair].expected, received, now); }
+    void read_within(uint32_t pair, int64_t received, Time now) {
+        read(within_[pair].expected, received, nullptr, now);
+    }
 
     // Hosts' processors take time (hosts.hpp).
     void charge(std::unique_ptr<Hosts> hosts);
@@ -214,6 +222,7 @@ class Programs {
         StartOrder order;
         struct Posted {
             int64_t marks;  // where they are in the code
+            int32_t count;
         };
         std::vector<Posted> posted;
     };
@@ -285,6 +294,7 @@ class Programs {
     }
     bool is_last(int32_t latch) { return !--latches_[size_t(latch)]; }
     void start_chunks(Slots& slots, Time now);
+    void start_chunk(int64_t marks, int32_t count, int32_t chunk, Time now);
     void post(const int32_t* words, int64_t at, Time now);
     void ended(const int32_t* words, Time now);
     void impair(int32_t row, Time now);
@@ -326,6 +336,7 @@ class Programs {
     std::vector<int64_t> stamps_;
     std::vector<int32_t> latches_;
     std::vector<double> late_ns_, free_ns_;
+    std::vector<int32_t> idle_;  // threads of each pool
     std::vector<int64_t> meetings_, proposals_, places_;
     std::vector<Slots> slots_;
     std::vector<int32_t> granted_;  // the mark of each stream
@@ -409,6 +420,7 @@ inline Programs::Programs(const Columns& from, Network& network, const TcpSettin
     latches_.assign(latches.begin(), latches.end());
     late_ns_.assign(size_t(from.number("lates")), 0.0);
     free_ns_.assign(size_t(from.number("units")), 0.0);
+    idle_.assign(size_t(from.number("pools")), 0);
     meetings_.assign(size_t(from.number("meetings")), 0);
     proposals_.assign(size_t(from.number("proposals")), 0);
     places_.assign(size_t(from.number("places")), 0);
@@ -472,10 +484,11 @@ inline int64_t Programs::length_of(int64_t at) const {
             return 4;
         case Operation::kPost: {
             int64_t streams = words[8];
-            return 10 + streams + words[9 + streams];
+            int64_t marks = words[9 + streams];
+            return 11 + streams + marks * (words[10 + streams + marks] == kNone ? 1 : 2);
         }
         case Operation::kEnded:
-            return 6;
+            return 7;
         case Operation::kAgreed:
             return 5;
         case Operation::kPassedOn:
@@ -672,16 +685,13 @@ inline void Programs::start(bool sends_first, Span<int32_t> sends, Span<int32_t>
     if (!sends_first) announce(sends, now);
 }
 
+// A message that is invited already goes before the next one is announced.
 inline void Programs::announce(Span<int32_t> messages, Time now) {
-    for (int32_t each : messages) {
-        const Message& message = messages_[size_t(each)];
-        if (leaps && message.state & kReceived) continue;
-        if (leaps) tell_leaps_posted(each, now);
-        if (message.announced && !over_roce(each)) send(message.pair, kNone, false, preamble_bytes_, now);
-    }
     for (int32_t each : messages) {
         Message& message = messages_[size_t(each)];
         if (leaps && message.state & kReceived) continue;
+        if (leaps) tell_leaps_posted(each, now);
+        if (message.announced && !over_roce(each)) send(message.pair, kNone, false, preamble_bytes_, now);
         message.state |= kPosted;
         if (!posted_ns_.empty()) posted_ns_[size_t(each)] = now - begin_ns_;
         if (message.state & kInvited || !message.announced) admit(each, now);
@@ -731,8 +741,21 @@ inline void Programs::connect(int32_t pair, Time now) {
 
 // Starts chunks by marks, as there are slots for them.
 inline void Programs::start_chunks(Slots& slots, Time now) {
-    while (auto next = slots.order.next())
-        mark(code_[size_t(slots.posted[size_t(next->collective)].marks + next->chunk)], now);
+    while (auto next = slots.order.next()) {
+        const Slots::Posted& posted = slots.posted[size_t(next->collective)];
+        start_chunk(posted.marks, posted.count, int32_t(next->chunk), now);
+    }
+}
+
+// A chunk of a program takes a thread that is idle, which wakes its helpers itself. Where there is none, a new one
+// comes up, and its helpers with it, before the rank goes on.
+inline void Programs::start_chunk(int64_t marks, int32_t count, int32_t chunk, Time now) {
+    mark(code_[size_t(marks + chunk)], now);
+    int32_t pool = code_[size_t(marks + count)];
+    if (pool == kNone) return;
+    int32_t& idle = idle_[size_t(pool)];
+    if (idle) --idle;
+    else mark(code_[size_t(marks + count + 1 + chunk)], now);
 }
 
 inline void Programs::post(const int32_t* words, int64_t at, Time now) {
@@ -745,11 +768,11 @@ inline void Programs::post(const int32_t* words, int64_t at, Time now) {
         for (int32_t i = 0; i < streams; ++i) streams_->ask(words[9 + i]);
     }
     if (words[2] == kNone) {
-        for (int32_t i = 0; i < marks; ++i) mark(code_[size_t(first_mark + i)], now);
+        for (int32_t i = 0; i < marks; ++i) start_chunk(first_mark, marks, i, now);
         return;
     }
     Slots& slots = slots_[size_t(words[2])];
-    slots.posted.push_back({first_mark});
+    slots.posted.push_back({first_mark, marks});
     int64_t proposal = slots.order.post(words[3], marks);
     if (slots.order.agrees()) {
         int64_t& highest = proposals_[size_t(words[4])];
@@ -764,6 +787,7 @@ inline void Programs::ended(const int32_t* words, Time now) {
     if (!is_last(words[1])) return;
     bool over = is_last(words[2]);
     if (over) stamp(words[3], now);
+    if (words[6] != kNone) ++idle_[size_t(words[6])];
     if (words[4] != kNone) {
         Slots& slots = slots_[size_t(words[4])];
         slots.order.complete();

@@ -52,15 +52,21 @@ inline void Endpoint::receive(const Packet& packet, Time now) {
         return;
     }
     if (scheduled_) answer(now);
-    held_bytes_ = ahead_.empty() ? 0 : ahead_bytes();
     if (reads_late_) {
-        held_bytes_ += waiting_bytes();
+        held_bytes_ = waiting_bytes() + (ahead_.empty() ? 0 : ahead_bytes());
         if (unread_bytes()) net.at_processes(now, What::kRead, number, rcv_nxt);
         return;
     }
-    if (scheduled_ && reader_acknowledges()) acknowledge(now);
+    bool more = !expected.empty() && expected.front().received < rcv_nxt;
+    if (!more) has_read(now);
     if (!expected.empty() && expected.front().received <= rcv_nxt)
         net.at_processes(now, What::kRead, number, rcv_nxt);
+}
+
+// The reader has taken all that has come in order. It takes one message at a time: with the last one nothing is left.
+inline void Endpoint::has_read(Time now) {
+    held_bytes_ = ahead_.empty() ? 0 : ahead_bytes();
+    if (scheduled_ && reader_acknowledges()) acknowledge(now);
 }
 
 // As of tcp_data_queue.

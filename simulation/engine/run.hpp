@@ -207,7 +207,7 @@ inline void Network::begin(const Event& event, Time now) {
             return endpoints[event.whose]->fire(event.what, now);
         case What::kRead:
             if (programs->hosts()) return programs->hosts()->has_events(event.whose);
-            return programs->read(endpoints[event.whose]->expected, event.value, now);
+            return programs->read(endpoints[event.whose]->expected, event.value, endpoints[event.whose], now);
         case What::kReadWithin:
             return programs->read_within(event.whose, event.value, now);
         case What::kWritable:

@@ -116,7 +116,9 @@ class MeetingTime:
 class Posted:
     """A rank posts a call. Its chunks start with these marks, as its slots let them, or all at
     once; where the call has streams of switches, the first ones ask for what they need (`asks`),
-    and `asked` tells the switches."""
+    and `asked` tells the switches. Each chunk of a program takes a thread of the rank's `pool`.
+    Where that has none left, a new thread and its helpers come up together, which the marks of
+    `woken` tell."""
 
     joint: JointPrograms
     call: int
@@ -127,6 +129,8 @@ class Posted:
     agree: int | None
     asked: int | None
     asks: tuple[int, ...]
+    pool: int | None
+    woken: tuple[int, ...]
 
     def __call__(self, programs: Runner, now: float) -> None:
         """Post it."""
@@ -196,7 +200,7 @@ class PassedOn:
 @dataclass(frozen=True, slots=True)
 class Ended:
     """One of `count` sequences of a chunk is over at a rank; the call has so many `chunks`. `mark`
-    tells that the call is complete there."""
+    tells that the call is complete there. The chunk's thread goes back to its `pool`."""
 
     joint: JointPrograms
     call: int
@@ -206,6 +210,7 @@ class Ended:
     chunks: int
     slots: RankSlots | None
     mark: int
+    pool: int | None
 
     def __call__(self, programs: Runner, now: float) -> None:
         """Count it."""

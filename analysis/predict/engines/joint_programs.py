@@ -116,6 +116,7 @@ class JointPrograms:
         self._marks = Marks()
         self.calls = calls
         self._slots: dict[tuple[object, ...], RankSlots] = {}
+        self._pools: dict[tuple[str, int], int] = {}
         self.proposals: dict[int, int] = {}
         self.left: dict[tuple[object, ...], int] = {}
         self.streams = StreamQueues()
@@ -135,6 +136,11 @@ class JointPrograms:
 
     def _end(self, group: str, rank: int, number: int = 0) -> int:
         return self._ends.setdefault((group, rank, number), len(self._ends))
+
+    @property
+    def pools(self) -> int:
+        """How many pools of threads there are."""
+        return len(self._pools)
 
     @property
     def ends(self) -> Ints:
@@ -284,8 +290,27 @@ class JointPrograms:
         if schedule.aggregators:
             asked = self._marks.number("asked", number)
             asks = tuple(chunk.index for chunk in schedule.chunks[: schedule.in_flight])
+        pool = self._pool_of(grouped, rank)
+        woken = (
+            ()
+            if pool is None
+            else (self._woken(number, chunk, rank) for chunk in range(len(marks)))
+        )
         marked, priority = tuple(marks), schedule.priority
-        return Posted(self, number, rank, marked, slots, priority, agree, asked, asks)
+        return Posted(
+            self, number, rank, marked, slots, priority, agree, asked, asks, pool, tuple(woken)
+        )
+
+    def _woken(self, number: int, chunk: int, rank: int) -> int:
+        return self._marks.number("woken", number, chunk, rank)
+
+    def _pool_of(self, grouped: GroupedCall, rank: int) -> int | None:
+        """The number of the threads that run a rank's chunks of a group's programs; None where none
+        of them share a lock: at nodes of switches, and for what is no program."""
+        schedule = grouped.call.schedule
+        if schedule.algorithm is None or schedule.aggregators:
+            return None
+        return self._pools.setdefault((grouped.group, rank), len(self._pools))
 
     def _slots_of(self, grouped: GroupedCall, rank: int) -> RankSlots | None:
         queue = grouped.call.schedule.queue(grouped.call.shape.kind)
@@ -330,7 +355,12 @@ class JointPrograms:
                 return Do(self._ended(number, chunk, ranks[rank], count))
             return Do(self._passed_on(number, chunk, rank, count))
 
-        self._compile(number, call, Gates(begin, end), "chunks", slot, seed)
+        def woken(chunk: int, rank: int) -> int:
+            return self._woken(number, chunk, ranks[rank])
+
+        pooled = schedule.algorithm is not None and not schedule.aggregators
+        gates = Gates(begin, end, woken if pooled else None)
+        self._compile(number, call, gates, "chunks", slot, seed)
 
     def _take_slots(self, number: int, schedule: Schedule) -> int:
         """The first of the slots of a program, which those of a group take one after the other."""
@@ -416,7 +446,8 @@ class JointPrograms:
         parts = _parts(self.calls[number].call.schedule)
         slots = self._slots_of(self.calls[number], rank)
         mark = self._marks.number("complete", number, rank)
-        return Ended(self, number, chunk, rank, count, parts, slots, mark)
+        pool = self._pool_of(self.calls[number], rank)
+        return Ended(self, number, chunk, rank, count, parts, slots, mark, pool)
 
     def is_last(self, what: tuple[object, ...], count: int) -> bool:
         """Whether this is the last of so many."""

@@ -124,6 +124,7 @@ class EncodedPrograms:
             "latches": np.frombuffer(self._latches, np.int32),
             "lates": _longs([len(self._lates)]),
             "units": _longs([len(self._units)]),
+            "pools": _longs([self.joint.pools]),
             "meetings": _longs([self._meetings]),
             "proposals": _longs([len(self.joint.posted_ns)]),
             "places": _longs([len(self._places)]),
@@ -196,7 +197,8 @@ class EncodedPrograms:
                 completed = joint.completed_ns[call]
                 stamp = self._stamp(lambda now: completed.__setitem__(rank, now))
                 slots, mark = self._slots_number(what.slots), self._mark(what.mark)
-                self._say(_ENDED, chunk_latch, call_latch, stamp, slots, mark)
+                pool = _NONE if what.pool is None else what.pool
+                self._say(_ENDED, chunk_latch, call_latch, stamp, slots, mark, pool)
             case Agreed(call=call, rank=rank):
                 latch = self._latch(("agree", call, rank), what.count)
                 place = self._places.of((call, rank))
@@ -224,6 +226,8 @@ class EncodedPrograms:
         self._say(_POST, stamp, self._slots_number(what.slots), what.priority, what.call, place)
         self._say(agree, asked, len(streams), *streams, len(what.marks))
         self._code.extend(map(self._mark, what.marks))
+        self._say(_NONE if what.pool is None else what.pool)
+        self._code.extend(map(self._mark, what.woken))
 
     def _asked(self, call: int, chunks: Iterable[int]) -> list[int]:
         """The streams of those chunks that have one."""
