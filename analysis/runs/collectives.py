@@ -118,7 +118,9 @@ def collectives_of(run: Run) -> tuple[MeasuredCollective, ...]:
 
 
 def alignments_of(run: Run) -> tuple[MeasuredCollective, ...]:
-    """The alignments of a run with one workload, by start."""
+    """The alignments of a run with one workload, by start; jobs have none."""
+    if run.jobs:
+        return ()
     return _in_order(run, lambda record: record.phase == ALIGNMENT)
 
 
