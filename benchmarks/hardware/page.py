@@ -142,7 +142,7 @@ _TRAINING_CAUSES = """\
 Read off the rows; no experiment stands behind it.
 
 - **Short sequences** (t5.1, t5.2): a microbatch takes 0.67 s with 2,048 tokens, 0.78 s with 4,096
-  and 1.30 s with 8,192. What tokens do not change is the host's time, of launches and of ZeRO-3's
+  and 1.30 s with 8,192. Tokens do not change the host's time, of launches and of ZeRO-3's
   hooks, and the model has no host.
 - **BERT** (t6.6 to t6.8): measured tokens a second are 1.4 times as many at 512 as at 128, though
   attention does more for each. The two are phases of training with other batches, of which the
