@@ -148,8 +148,8 @@ Read off the rows; no experiment stands behind it.
   attention does more for each. The two are phases of training with other batches, of which the
   model knows the sequence alone.
 - **Context parallelism** (t1.8 to t1.10): a token takes 394, 934 and 1,825 us, 2.4 and 2.0 times as
-  long for twice the sequence, where attention alone doubles. What each rank does beside it is not
-  told.
+  long for twice the sequence, where attention alone doubles. The source does not tell what each
+  rank does beside it.
 - **float8** (t1.3, t1.6): the step gains 28%, the model's 46%: it has products twice as fast as
   16-bit ones, and casts at the memory's full rate.
 """
