@@ -64,9 +64,12 @@ def setting_of(run: Run) -> Setting:
 
 
 def _joined_ns(log: RankLog) -> int | None:
-    """When a rank had made its connections. Ranks of ours align then."""
-    aligned = (record.start_ns for record in log.collectives if record.phase == ALIGNMENT)
-    return log.joined_ns if log.joined_ns is not None else min(aligned, default=None)
+    """When a rank had made its connections. Ranks of ours whose first collective is an alignment
+    begin it then."""
+    if log.joined_ns is not None:
+        return log.joined_ns
+    first = min(log.collectives, key=lambda record: record.start_ns, default=None)
+    return first.start_ns if first is not None and first.phase == ALIGNMENT else None
 
 
 def _first_ports(ends: Iterable[_End[T]]) -> dict[tuple[int, int], T]:
