@@ -83,6 +83,13 @@ assert len(set(places)) == 1
 unknown = torch.zeros(100, device="cuda") if r else torch.ones(9000, device="cuda")[:100]
 dist.all_reduce(unknown)
 assert unknown[0].item() == 0
+# A collective's result is gone when the script lets go of it.
+allocated = torch.cuda.memory_allocated()
+for _ in range(3):
+    large = torch.empty(1 << 22, device="cuda")
+    dist.all_reduce(large)
+del large
+assert torch.cuda.memory_allocated() == allocated
 # The server's programs see what each rank has reserved.
 query = "nvidia-smi --query-gpu=name,memory.used --format=csv,noheader,nounits"
 seen = subprocess.run(query.split(), capture_output=True, text=True, check=True).stdout

@@ -36,16 +36,17 @@ class DeviceLog:
 
     def __init__(self, contents: str) -> None:
         self._contents = contents
-        self._works: list[tuple[Any, list[dict[str, Any]]]] = []
+        self._posted: list[tuple[Any, list[dict[str, Any]]]] = []
         self._steps: list[Any] = []
         self._lookups: list[dict[int, int]] = []
         self._launched_ns: list[int] = []
 
     def posted(self, work: Any, records: list[dict[str, Any]]) -> bool:
         """Take over an operation that runs on a stream. False for others."""
-        if not hasattr(work, "stalls"):
+        collective = getattr(work, "collective", None)
+        if collective is None:
             return False
-        self._works.append((work, records))
+        self._posted.append((collective, records))  # and not the work, which holds its results
         return True
 
     def optimizing(self, begins: bool) -> None:
@@ -82,23 +83,23 @@ class DeviceLog:
     def _collectives(self) -> list[dict[str, Any]]:
         lines = []
         counted = set()
-        for work, records in self._works:
+        for collective, records in self._posted:
             for record in records:
-                record["start_ns"], record["end_ns"] = work.begin_ns, work.end_ns
-                record["stream"], record["posted_ns"] = work.stream, work.posted_ns
-                if work.end_ns >= 0:
+                record["start_ns"], record["end_ns"] = collective.begin_ns, collective.end_ns
+                record["stream"], record["posted_ns"] = collective.stream, collective.posted_ns
+                if collective.end_ns >= 0:
                     lines.append(record)
                     continue
                 kept = ("id", "kind", "group", "tag", "ranks", "iteration")
                 lines.append(
                     {"event": "unfinished", "reason": None} | {key: record[key] for key in kept}
                 )
-            if id(work) in counted:  # operations that are coalesced have one work
+            if id(collective) in counted:  # operations that are coalesced have one
                 continue
-            counted.add(id(work))
-            for began_ns, ended_ns in work.stalls:
+            counted.add(id(collective))
+            for began_ns, ended_ns in collective.stalls:
                 add_wait(records, began_ns, ended_ns)
-        self._works.clear()
+        self._posted.clear()
         return lines
 
     def _ends(self) -> list[int]:

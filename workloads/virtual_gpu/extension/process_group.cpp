@@ -101,7 +101,6 @@ struct DeviceWork final : c10d::Work {
   MomentPtr end;
   Tensors outputs, held;
   bool host_waits = false;
-  int64_t posted_ns = -1;
   c10::intrusive_ptr<c10::ivalue::Future> future;
   std::vector<std::function<void(std::vector<WorkPtr>&)>> posts;
   std::shared_ptr<Watchdog> watchdog;
@@ -341,7 +340,8 @@ struct ProcessGroupNCCL final : Backend {
       for (auto& each : started) each->wait();
     };
     work->posts.clear();
-    work->posted_ns = host_now_ns();
+    collective->posted_ns = host_now_ns();
+    collective->stream = stream.second;
     work->stream = stream;
     work->watchdog = watchdog;
     watchdog->watch(collective, number, options->timeout.count(), getGroupDesc());
@@ -591,12 +591,15 @@ void install_process_group(pybind11::module_& module) {
   using Group = ProcessGroupNCCL;
   using Options = Group::Options;
   auto base = py::module_::import("torch._C._distributed_c10d");
+  // All that an observer keeps of a work: the work itself keeps its results, and their memory.
+  py::class_<Collective, CollectivePtr>(module, "Collective")
+      .def_readonly("begin_ns", &Collective::begin_ns)
+      .def_readonly("end_ns", &Collective::end_ns)
+      .def_readonly("stream", &Collective::stream)
+      .def_readonly("posted_ns", &Collective::posted_ns)
+      .def_readonly("stalls", &Collective::stalls);
   py::class_<DeviceWork, DeviceWorkPtr>(module, "DeviceWork", base.attr("Work"))
-      .def_property_readonly("begin_ns", [](DeviceWork& work) { return work.collective->begin_ns; })
-      .def_property_readonly("end_ns", [](DeviceWork& work) { return work.collective->end_ns; })
-      .def_property_readonly("stream", [](DeviceWork& work) { return work.stream.second; })
-      .def_property_readonly("posted_ns", [](DeviceWork& work) { return work.posted_ns; })
-      .def_property_readonly("stalls", [](DeviceWork& work) { return work.collective->stalls; });
+      .def_property_readonly("collective", [](DeviceWork& work) { return work.collective; });
   py::class_<Group, c10::intrusive_ptr<Group>> group(module, "ProcessGroupNCCL",
                                                      base.attr("Backend"));
   auto hold = [](py::object value) { return value.release().ptr(); };

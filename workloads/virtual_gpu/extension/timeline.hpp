@@ -29,6 +29,7 @@ struct Communication {   // what a collective is
 struct Collective {
   Communication about;
   int64_t begin_ns = -1, end_ns = -1;
+  int64_t stream = 0, posted_ns = -1;  // when the host posted it
   std::atomic<bool> over{false};
   std::string error;             // known when it has failed
   std::atomic<int64_t> failed_ns{-1};
