@@ -51,6 +51,29 @@ except dist.DistBackendError as error:
         assert f"NCCL communicator was aborted on rank {rank}" in str(again)
         raise error from again
 """
+_GPU_GOES_ON = """
+begin("nccl")
+dist.all_reduce(torch.ones(1000, device="cuda"), async_op=True)
+if rank == 2:
+    time.sleep(5000)
+dist.all_reduce(torch.ones(1000, device="cuda"), async_op=True)
+began = time.monotonic()
+torch.cuda.synchronize()
+assert rank == 2 or 1800 <= time.monotonic() - began < 1801, time.monotonic() - began
+dist.all_reduce(torch.ones(1000, device="cuda"))
+"""
+_GPU_IS_ASKED = """
+begin("nccl")
+dist.all_reduce(torch.ones(1000, device="cuda"), async_op=True)
+if rank == 2:
+    time.sleep(5000)
+work = dist.all_reduce(torch.ones(1000, device="cuda"), async_op=True)
+began = time.monotonic()
+try:
+    work.wait(datetime.timedelta(seconds=60))
+finally:
+    assert rank == 2 or 60 <= time.monotonic() - began < 61, time.monotonic() - began
+"""
 _LONG = pytest.mark.long
 
 
@@ -97,6 +120,23 @@ _LONG = pytest.mark.long
             "SeqNum=2, OpType=ALLREDUCE",
             "rank 2 did not come, after all_reduce of 4,000 B (number 0 of group default)",
             id="nccl-blocking",
+            marks=_LONG,
+        ),
+        pytest.param(
+            _GPU_GOES_ON,
+            ("--gpus-per-host", "1", "--env", "TORCH_NCCL_ASYNC_ERROR_HANDLING=2"),
+            "DistBackendError: NCCL communicator was aborted on rank",
+            "exited with status 1",
+            id="nccl-goes-on",
+            marks=_LONG,
+        ),
+        pytest.param(
+            _GPU_IS_ASKED,
+            ("--gpus-per-host", "1"),
+            "WorkNCCL(SeqNum=2, OpType=ALLREDUCE, NumelIn=1000, NumelOut=1000, Timeout(ms)=60000) "
+            "ran for 6000",
+            "rank 2 did not come, after all_reduce of 4,000 B (number 0 of group default)",
+            id="nccl-is-asked",
             marks=_LONG,
         ),
     ],
