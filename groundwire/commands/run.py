@@ -51,7 +51,7 @@ SetOption = Annotated[
         metavar="KEY=VALUE",
         help="Change a key of the spec; can be repeated: "
         "--set fabric.hosts=8 --set workload.ranks=8. Entries of lists go by number: "
-        "--set workload.operations.0.size=1MB.",
+        "--set faults.0.at=2ms.",
     ),
 ]
 KernelOption = Annotated[

@@ -55,7 +55,7 @@ def search(
             help="Flaps, kills and limits of memory begin within so long of the programs' start.",
         ),
     ] = "10s",
-    within_operations: Annotated[
+    operations: Annotated[
         int,
         typer.Option(
             metavar="N",
@@ -129,7 +129,7 @@ def search(
         place.mkdir(parents=True, exist_ok=True)
         engine = DaskEngine(scheduler, workers)
         wanted = KERNELS[kernel]
-        limits = Within(parse_time_ns(within), within_operations)
+        limits = Within(parse_time_ns(within), operations)
         with Search(spec, varied, limits, place, wanted, engine, told) as looked:
             found = looked.run(range(first_seed, first_seed + seeds))
             for number, kind in enumerate(found, start=1):

@@ -175,7 +175,7 @@ def test_a_seed_that_fails_is_found_and_fails_again(
 
     done = groundwire(
         "search", "fabric.yaml", "--seeds", "6", "--vary", vary, "--out", "found", "--json",
-        "--within-operations", "6", "--",
+        "--operations", "6", "--",
         *([sys.executable] if program is _SAVED else ["python3", "-S"]), "program.py",
     )  # fmt: skip
     assert done.returncode == 1, done.stderr

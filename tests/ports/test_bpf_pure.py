@@ -104,7 +104,7 @@ def test_headroom_is_what_the_link_needs_unless_given() -> None:
     link = fabric.links[0]
     port = link.port("s0")
     assert port_rules(port, link).limit_bytes == 50_000 + headroom_bytes(link)
-    given_one = _flat({"kind": "lossless", "xoff": 50_000, "xon": 40_000, "headroom": 7})
+    given_one = _flat({"kind": "lossless", "xoff": 50_000, "xon": 40_000, "headroom": "7B"})
     link = given_one.links[0]
     assert port_rules(link.port("s0"), link).limit_bytes == 50_007
 
