@@ -402,8 +402,8 @@ def _fault_instants(run: Run, clock: _Clock) -> Iterator[Event]:
                 yield {
                     "ph": "i",
                     "s": "g",
-                    "pid": process_of(run.ranks[0].rank),
-                    "tid": thread_of(run.ranks[0].rank),
+                    "pid": process_of(0),
+                    "tid": thread_of(0),
                     "ts": clock.microseconds(time_ns),
                     "name": f"{span.what} {word}",
                     "cat": "fault",

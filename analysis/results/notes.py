@@ -17,7 +17,7 @@ from analysis.runs.collectives import (
     unseen_iterations,
 )
 from analysis.runs.doubt import Doubt
-from analysis.runs.faults import FaultSpan, fault_spans
+from analysis.runs.faults import FaultSpan, fault_events, fault_spans
 from analysis.runs.mpi_messages import MPI_MESSAGES, described, load_mpi_messages
 from analysis.runs.records import CapturedRecord
 from analysis.runs.run import Run
@@ -148,7 +148,7 @@ def _of_faults(run: Run) -> list[str]:
         )
     more = len(said) - _FAULTS_TOLD
     said = said[:_FAULTS_TOLD] + ([f"{more} more faults"] if more > 0 else [])
-    links = any(event.link is not None for event in run.environment.faults)
+    links = any(event.link is not None for event in fault_events(run))
     return said + ([_FAULTS_UNKNOWN] if links else [])
 
 

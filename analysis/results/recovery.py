@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from analysis.runs.faults import fault_events
 from analysis.runs.records import StepRecord
 from analysis.runs.run import Run
 
@@ -80,8 +81,7 @@ def goodput(failures: Sequence[Recovery], first_ns: int, last_ns: int) -> float:
 def recovery_section(run: Run) -> dict[str, Any] | None:
     """The section of result.json; None of a run in which nothing was killed or no rank told of its
     steps. Times are counted from the first step's begin."""
-    events = [e for e in run.environment.faults if e.job in (None, run.spec.name)]
-    kills = [(e.at_ns, e.what) for e in events if e.began and e.what.startswith(_KILL)]
+    kills = [(e.at_ns, e.what) for e in fault_events(run) if e.began and e.what.startswith(_KILL)]
     steps = [step for log in run.ranks for step in log.steps]
     if not kills or not steps:
         return None

@@ -23,13 +23,17 @@ class FaultSpan:
         return self.start_ns < end_ns and (self.end_ns is None or self.end_ns > start_ns)
 
 
+def fault_events(run: Run) -> list[FaultEventRecord]:
+    """The begins and ends of faults that reached this run or job, in order."""
+    return [each for each in run.environment.faults if each.job in (None, run.spec.name)]
+
+
 def fault_spans(run: Run) -> list[FaultSpan]:
     """The faults that reached this run or job, by their begin. Links that one fault takes away
     together are one."""
     events: dict[str, list[FaultEventRecord]] = defaultdict(list)
-    for event in run.environment.faults:
-        if event.job in (None, run.spec.name):
-            events[event.what].append(event)
+    for event in fault_events(run):
+        events[event.what].append(event)
     found = []
     for what, of_fault in events.items():
         active, since_ns = 0, 0

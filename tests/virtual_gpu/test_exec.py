@@ -75,7 +75,7 @@ if r < 2:
     y = on(1.0)
     dist.all_reduce(y, group=group)
     assert y.item() == 2
-# What the script imports at its head was imported once, before the ranks were there.
+# The imports at the head of the script were made once, before the ranks were there.
 places = [None] * n
 dist.all_gather_object(places, id(networkx.DiGraph))
 assert len(set(places)) == 1
