@@ -101,6 +101,12 @@ def test_an_ordinary_ddp_script_trains_as_one_process_does() -> None:
         assert total(output) == pytest.approx(total(alone), rel=1e-5)
 
 
+def test_a_process_that_ends_at_once_lets_its_last_collective_be_told() -> None:
+    """The callback still computes in the collective's thread when the script is at its end."""
+    found = outputs("ending_script.py", 2, collectives="{all_reduce: {algorithm: ring}}")
+    assert found == ["told\n"] * 2
+
+
 def test_every_call_gives_what_torch_says_or_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "collectives.yaml").write_text(EVERYTHING)
     file = str(tmp_path / "collectives.yaml")

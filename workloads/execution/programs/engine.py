@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -11,6 +12,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Event, Lock, Thread
 from typing import Any
+from weakref import WeakSet
 
 import torch
 
@@ -312,8 +314,18 @@ class ProgramEngine:
         return self._known[id(program)][1]
 
 
+_TELLING_S = 5.0
+"""How long a process that ends waits for a thread that is telling that a collective is complete."""
+
+
 class _Worker:
-    """A thread that runs chunks one after the other; when free, it lies in `idle`."""
+    """A thread that runs chunks one after the other; when free, it lies in `idle`.
+
+    The main thread may end the process as soon as its last collective is complete, while the worker
+    still tells others of it. Python ends a daemon thread where it next asks for the interpreter:
+    inside torch's C++ that aborts the process. So the end of the process waits for the telling."""
+
+    _all: WeakSet[_Worker] = WeakSet()
 
     def __init__(
         self,
@@ -325,22 +337,37 @@ class _Worker:
         self._run = run
         self._has_ended = has_ended
         self._idle = idle
+        self._telling = Lock()
+        self._all.add(self)
         Thread(target=self._work, daemon=True).start()
+
+    @classmethod
+    def wait_for_telling(cls) -> None:
+        """Wait for those that are telling. None tells anything after it."""
+        for worker in list(cls._all):
+            worker._telling.acquire(timeout=_TELLING_S)
 
     def _work(self) -> None:
         helpers: list[_Helper] = []
         while True:
             task = self.tasks.get()
             work = task.work
+            failure: BaseException | None = None
             try:
                 self._run(task, helpers)
             except BaseException as error:
-                work.failed(error)
-            self._idle.put(self)
-            self._has_ended(task)
-            del task  # and its tensors, before the next one comes
-            work.chunk_done()
-            del work
+                failure = error
+            with self._telling:
+                if failure is not None:
+                    work.failed(failure)
+                self._idle.put(self)
+                self._has_ended(task)
+                del task  # and its tensors, before the next one comes
+                work.chunk_done()
+                del work, failure
+
+
+atexit.register(_Worker.wait_for_telling)
 
 
 class _Helper:
