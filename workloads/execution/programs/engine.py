@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Event, Lock, Thread
-from typing import Any
+from typing import Any, ClassVar
 from weakref import WeakSet
 
 import torch
@@ -325,7 +325,7 @@ class _Worker:
     still tells others of it. Python ends a daemon thread where it next asks for the interpreter:
     inside torch's C++ that aborts the process. So the end of the process waits for the telling."""
 
-    _all: WeakSet[_Worker] = WeakSet()
+    _all: ClassVar[WeakSet[_Worker]] = WeakSet()
 
     def __init__(
         self,
