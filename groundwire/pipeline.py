@@ -274,9 +274,9 @@ def _inputs(spec: Spec) -> dict[str, str | bytes]:
 
 
 def _simulated(spec: Spec) -> dict[str, str | bytes]:
+    from analysis.predict.driven_network import network_columns
     from analysis.predict.interface import PredictorError
     from emulator.ranks.simulated.network import COLUMNS_FILE, ENGINE_FILE
-    from groundwire.driving import network_columns
     from simulation.building import engine_program
     from simulation.columns import pack
     from simulation.failure import SimulationError

@@ -27,10 +27,6 @@ ENDS_WHEN_AWAITED = POINT_TO_POINT | {Kind.REDUCE_SCATTER}
 """Kinds that end where a rank waits for them: torch gives these no future that tells of the end
 (`workloads.execution.operations`)."""
 
-_SKIP_EMPTY = frozenset({Kind.ALL_REDUCE, Kind.REDUCE_SCATTER, Kind.REDUCE, Kind.ALL_GATHER})
-"""Kinds of which Gloo sends nothing where the array is empty (torch's ProcessGroupGloo, and the
-files of Gloo that are named above)."""
-
 
 class GlooSchedule(Schedule):
     """Gloo's own algorithm of each kind. There is one, `GLOO`, as it has no settings."""
@@ -51,7 +47,9 @@ class GlooSchedule(Schedule):
 
     def sends_nothing(self, shape: Shape) -> bool:
         """Some kinds send messages without payload where the array is empty."""
-        return shape.ranks == 1 or (shape.size_bytes == 0 and shape.kind in _SKIP_EMPTY)
+        from collectives.schedule.gloo_steps import sends_nothing
+
+        return sends_nothing(shape)
 
     def ends_when_awaited(self, kind: Kind) -> bool:
         """Torch tells nobody of the end of some kinds."""

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import grimp
+import networkx as nx
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,6 +84,25 @@ def test_a_broken_contract_is_found(copied: Path, module: str, line: str, contra
 def test_the_contracts_hold(copied: Path) -> None:
     done = _lint_imports(copied)
     assert done.returncode == 0, done.stdout
+
+
+def circles(imports: nx.DiGraph[str]) -> list[list[str]]:
+    """Modules that import each other, also by others, also within functions."""
+    found = nx.strongly_connected_components(imports)
+    return sorted(sorted(circle) for circle in found if len(circle) > 1)
+
+
+def test_no_module_imports_itself_by_others() -> None:
+    graph = grimp.build_graph(*ROOMS, cache_dir=None, exclude_type_checking_imports=True)
+    imports: nx.DiGraph[str] = nx.DiGraph(
+        (module, other)
+        for module in graph.modules
+        for other in graph.find_modules_directly_imported_by(module)
+    )
+    assert len(imports) > 800
+    assert circles(imports) == []
+    imports.add_edge("topologies.units", "groundwire.pipeline")
+    assert circles(imports)
 
 
 def test_every_room_says_what_it_holds() -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
+from analysis.predict.driven_network import network_columns
 from analysis.predict.interface import PredictorError
 from emulator.native.kernel import missing_for
-from groundwire.driving import network_columns
 from groundwire.forecast import predict
 from tests.exec.programs import execute
 from tests.session.command import groundwire, result_of

@@ -24,12 +24,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from threading import Event, Lock, Thread
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 
 from workloads.execution.transports.interface import EndLog, Links, RankEnds
-from workloads.execution.transports.udp import UdpPlace
+
+if TYPE_CHECKING:
+    from workloads.execution.transports.udp import UdpPlace
 
 _TIMEOUT = timedelta(days=1)  # as process groups have it: virtual time cannot tell slow from stuck
 _READY, _DATA, _ACK = range(3)

@@ -14,6 +14,7 @@ from ctypes import c_void_p
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from threading import Event, Lock, Thread
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
@@ -29,7 +30,9 @@ from workloads.execution.verbs.library import (
     VerbsError,
 )
 from workloads.execution.verbs.library import Event as VerbsEvent
-from workloads.execution.verbs.place import RocePlace
+
+if TYPE_CHECKING:
+    from workloads.execution.verbs.place import RocePlace
 
 _TIMEOUT = timedelta(days=1)  # as process groups have it: virtual time cannot tell slow from stuck
 
