@@ -1,13 +1,15 @@
 """The physical limit of a collective: how long its bytes take on the narrowest cut they must cross.
 
-Every algorithm has to move this much, whatever its messages look like; latency is left out. Two
-cuts are looked at: each member host from the rest (its own ports), and the half of the hosts with
-the lower ranks from the other half (the bisection).
+Every algorithm has to move this much, whatever its messages look like; latency is left out. Three
+kinds of cut are looked at: each member host from the rest (its own ports), the hosts below a layer
+of switches from all others (those of a leaf, a pod or a server), and the half of the hosts with the
+lower ranks from the other half (the bisection).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import networkx as nx
@@ -19,6 +21,15 @@ from collectives.kinds import Kind, bus_factor, least_crossing_share
 from topologies.fabrics.fabric import Fabric, Link
 
 _LARGEST_FLOW_GRAPH = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Hosts that reach each other without the switches of a layer or above it, and the goodput of
+    all links up to those, in one direction."""
+
+    hosts: frozenset[str]
+    up_bps: float
 
 
 class PhysicalLimit:
@@ -46,6 +57,11 @@ class PhysicalLimit:
         else:
             host_bits = bits * bus_factor(kind, len(ranks))
         limit = host_bits / narrowest
+        for group in self._groups:
+            inside = sum(self._hosts[rank] in group.hosts for rank in ranks)
+            outside = len(ranks) - inside
+            share = max(least_crossing_share(kind, n, len(ranks)) for n in (inside, outside))
+            limit = max(limit, bits * float(share) / group.up_bps)
         crossing_bps = self.bisection_bps(ranks)
         if crossing_bps:
             share = least_crossing_share(kind, len(ranks) // 2, len(ranks))
@@ -71,6 +87,29 @@ class PhysicalLimit:
             host.name: sum(self._goodput_bps(link) for link in self._fabric.links_of[host.name])
             for host in self._fabric.hosts
         }
+
+    @cached_property
+    def _groups(self) -> tuple[_Group, ...]:
+        return tuple(self._found_groups())
+
+    def _found_groups(self) -> Iterator[_Group]:
+        layer_of = {node.name: node.layer for node in self._fabric.by_name.values()}
+        hosts = {host.name for host in self._fabric.hosts}
+        for layer in sorted({*layer_of.values()} - {0}):
+            below: nx.Graph[str] = nx.Graph()
+            below.add_nodes_from(name for name, found in layer_of.items() if found < layer)
+            up_bps = dict.fromkeys(below, 0.0)
+            for link in self._fabric.links:
+                inside = [end for end in (link.a.node, link.b.node) if end in below]
+                if len(inside) == 2:
+                    below.add_edge(*inside)
+                elif inside:
+                    up_bps[inside[0]] += self._goodput_bps(link)
+            for joined in nx.connected_components(below):
+                members = frozenset(joined & hosts)
+                rate_bps = sum(up_bps[name] for name in joined)
+                if members and rate_bps:
+                    yield _Group(members, rate_bps)
 
     def _maximum_flow(self, ranks: tuple[int, ...]) -> float | None:
         if len(self._fabric.links) > _LARGEST_FLOW_GRAPH or len(ranks) < 2:

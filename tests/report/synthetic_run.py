@@ -24,6 +24,7 @@ SPEC = """
 name: {name}
 fabric: {{{fabric}}}
 workload: {{kind: dlrm, ranks: {ranks}, iterations: {iterations}}}
+placement: {placement}
 predict: [alpha-beta]
 counters: {{interval: {interval}}}
 """
@@ -39,6 +40,7 @@ def make_run(
     invalid: tuple[str, ...] = (),
     slower: float = 1.0,
     name: str = "synthetic",
+    placement: str = "linear",
 ) -> Path:
     """A training run in which every duration follows from the constants above.
 
@@ -48,7 +50,14 @@ def make_run(
     """
     interval = "1us" if queues else "null"
     spec = parse_spec(
-        SPEC.format(name=name, fabric=fabric, ranks=ranks, iterations=iterations, interval=interval)
+        SPEC.format(
+            name=name,
+            fabric=fabric,
+            ranks=ranks,
+            iterations=iterations,
+            interval=interval,
+            placement=placement,
+        )
     )
     built = build_fabric(spec.fabric)
     hosts = place(spec.placement, built, ranks, spec.seed)

@@ -57,6 +57,17 @@ def test_an_oversubscribed_bisection_limits_an_all_to_all(tmp_path: Path) -> Non
     assert forward.limit_ns == pytest.approx(8e9 * 1_048_576 * 64 / 16 / goodput, rel=1e-3)
 
 
+def test_the_leaves_of_a_placement_limit_an_all_to_all(tmp_path: Path) -> None:
+    """Ranks lie on leaves by turns, so that each half of them has hosts of both leaves: their cut
+    has as many links as there are hosts, and that of a leaf has one."""
+    fabric = "kind: leaf-spine, leaves: 4, spines: 1, hosts_per_leaf: 4"
+    run = load_run(make_run(tmp_path / "run", fabric, 16, placement="strided"))
+    forward = collective_metrics(run)[0]
+    goodput = 100e9 * (9000 - 52) / (9000 + 38)
+    # A leaf's 4 ranks send 1/16 of the buffer to each of 12 others through one uplink.
+    assert forward.limit_ns == pytest.approx(8e9 * 1_048_576 * 48 / 16 / goodput, rel=1e-3)
+
+
 def test_an_iteration_adds_up(run_directory: Path) -> None:
     breakdown = iteration_breakdowns(load_run(run_directory))[0]
     for rank in breakdown.ranks:
