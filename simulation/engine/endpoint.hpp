@@ -26,7 +26,7 @@ inline constexpr int64_t kSkbBytes = 832;
 struct TcpSetting {
     Control control;
     bool ecn;
-    int64_t initial_window, min_rto_us, receive_buffer_bytes, send_buffer_bytes, mss;
+    int64_t initial_window, min_rto_us, receive_buffer_bytes, send_buffer_bytes;
 };
 
 // Data in the queue that has not been sent.
@@ -44,7 +44,7 @@ struct Expected {
 class Bbr;
 
 struct Endpoint : Window {
-    Endpoint(Network& network, uint32_t number, const TcpSetting& tcp, int64_t rtt_us);
+    Endpoint(Network& network, uint32_t number, const TcpSetting& tcp, int64_t mss, int64_t rtt_us);
     ~Endpoint();
 
     // Both ends know each other.

@@ -306,7 +306,7 @@ inline void Leaps::find_place(Exchange& exchange) {
 // Adds what the ports of a pair's way are like, and which of those that were met before they are.
 inline void Leaps::add_way(Sums& sums, int32_t number, std::unordered_map<Resource, size_t>& met) const {
     const Pair& pair = programs_.pairs_[size_t(number)];
-    for (int64_t value : {int64_t(pair.hops), pair.base_ns, int64_t(pair.device), int64_t(pair.selector)}) sums.add(value);
+    for (int64_t value : {int64_t(pair.hops), pair.base_ns, int64_t(pair.device), int64_t(pair.selector), pair.mss}) sums.add(value);
     for (uint8_t hop = 0; hop < pair.hops; ++hop) {
         uint32_t link = net_.links[pair.route + hop];
         const Port& port = net_.ports[link];

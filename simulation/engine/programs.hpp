@@ -47,6 +47,7 @@ struct Pair {
     int32_t device;       // the setting of its queue pair's device; -1 where it is a TCP connection
     int32_t completions;  // of a queue pair: the queue of its rank
     uint8_t selector;     // DSCP class selector
+    int64_t mss;          // of a TCP connection: the most payload of its segments
 };
 
 // Those who wait for something: the ends of a list.
@@ -360,12 +361,12 @@ inline Programs::Programs(const Columns& from, Network& network, const TcpSettin
     auto reverse = from.shorts("pair.reverse"), links = from.shorts("pair.links");
     auto first_link = from.ints("pair.first_link"), base_ns = from.ints("pair.base_ns");
     auto device = from.shorts("pair.device"), completions = from.shorts("pair.completions");
-    auto selector = from.shorts("pair.selector"), hops = from.shorts("pair.hops");
+    auto selector = from.shorts("pair.selector"), hops = from.shorts("pair.hops"), mss = from.shorts("pair.mss");
     size_t words = net_.ports.size() + from.shorts("choice.switch").size;
     size_t count = source.size;
     if (destination.size != count || reverse.size != count || base_ns.size != count ||
         device.size != count || completions.size != count || selector.size != count ||
-        hops.size != count || first_link.size != count + 1)
+        hops.size != count || mss.size != count || first_link.size != count + 1)
         throw BadScenario("pair: the columns differ in length");
     uint32_t before = uint32_t(net_.links.size());
     for (int32_t link : links) {
@@ -378,7 +379,7 @@ inline Programs::Programs(const Columns& from, Network& network, const TcpSettin
             throw BadScenario("pair.hops: found a path of " + std::to_string(hops[i]) + " links, allowed 0 to 255");
         if (!hops[i] && device[i] >= 0) throw BadScenario("pair.hops: found a queue pair within a host");
         pairs_.push_back({source[i], destination[i], reverse[i], before + uint32_t(first_link[i]), uint8_t(hops[i]), base_ns[i],
-                          device[i], completions[i], uint8_t(selector[i])});
+                          device[i], completions[i], uint8_t(selector[i]), mss[i]});
     }
     auto value_links = from.shorts("value.links");
     auto first_value_link = from.ints("value.first_link");
@@ -727,7 +728,7 @@ inline void Programs::connect(int32_t pair, Time now) {
     for (int i = 0; i < 2; ++i) {
         const Pair& of = pairs_[size_t(numbers[i])];
         int64_t rtt_us = std::max<int64_t>(1, (of.base_ns + 500) / 1000);
-        made[i] = new Endpoint(net_, uint32_t(numbers[i]), tcp_, rtt_us);
+        made[i] = new Endpoint(net_, uint32_t(numbers[i]), tcp_, of.mss, rtt_us);
         made[i]->route = of.route;
         made[i]->hops = of.hops;
         made[i]->selector = of.selector;

@@ -6,18 +6,18 @@
 #include "bbr.hpp"
 #include "endpoint.hpp"
 
-inline Endpoint::Endpoint(Network& network, uint32_t number, const TcpSetting& tcp, int64_t rtt_us)
+inline Endpoint::Endpoint(Network& network, uint32_t number, const TcpSetting& tcp, int64_t mss, int64_t rtt_us)
     : net(network),
       number(number),
       control(tcp.control),
       paces(tcp.control == Control::kBbr),
       ecn(tcp.ecn),
       needs_ecn(tcp.control == Control::kDctcp),
-      mss(tcp.mss),
+      mss(mss),
       send_buffer_bytes_(tcp.send_buffer_bytes),
       min_rto_us_(tcp.min_rto_us),
       buffer_bytes_(tcp.receive_buffer_bytes),
-      window_clamp_(tcp.receive_buffer_bytes / 2 - tcp.mss) {
+      window_clamp_(tcp.receive_buffer_bytes / 2 - mss) {
     cwnd = tcp.initial_window;
     srtt_us = std::max<int64_t>(1, rtt_us << 3);
     min_rtt_us = rtt_us;

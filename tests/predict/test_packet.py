@@ -70,6 +70,17 @@ def test_a_message_within_the_window_takes_its_rendezvous_and_its_bytes() -> Non
     assert found == pytest.approx(invitation + last_bit, abs=30)
 
 
+def test_segments_are_as_long_as_the_mtu_of_their_own_path_lets_them_be() -> None:
+    fabric = """{kind: rails, servers: 2, hosts_per_server: 2, link: {mtu: 9000, rate: 400Gbps},
+        links: {scale-up: {rate: 100Gbps, delay: 1us, mtu: 65535}}}"""
+    workload = "{kind: collectives, ranks: 4, operations: [{kind: barrier}]}"
+    spec = parse_spec(f"{{name: test, fabric: {fabric}, workload: {workload}}}")
+    frame_ns = (65_483 + 66 + 24) * 8 // 100
+    found = Packet().predict(setting_of_spec(spec), _send(8 * 65_483 - 48))
+    invitation = 2 * (138 * 8 // 100 + 1000)
+    assert found == pytest.approx(invitation + 9 * frame_ns + 2 * 1000, abs=30)
+
+
 def test_a_message_that_nobody_announces_takes_its_bytes_alone() -> None:
     size = 8 * 8948 - 48
     alone = ObservedSchedule(((0, 1, size),), ((0,), (~0,)), 1 << 62, 48)

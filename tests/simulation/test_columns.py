@@ -40,6 +40,6 @@ def test_what_columns_cannot_have_is_refused() -> None:
 
 def test_what_the_engine_refuses_it_names() -> None:
     with pytest.raises(SimulationError, match=r"port\.kind: the scenario lacks this column"):
-        run_engine({"tcp.mss": np.array([1448])})
+        run_engine({"tcp.control": np.array([1])})
     with pytest.raises(SimulationError, match=r"port\.kind: the column has another type"):
         run_engine({"port.kind": np.zeros(1)})

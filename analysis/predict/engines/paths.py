@@ -126,6 +126,16 @@ class Paths:
             for rate_bps, marked in zip(self.rate_bps.tolist(), self.marked_from_bytes, strict=True)
         ]
 
+    def segment_bytes(self, paths: Ints) -> Ints:
+        """The most payload of a TCP segment on each path of a path matrix: what the links' MTUs
+        leave it. Within a host it is that of the fabric's smallest MTU."""
+        mtu_bytes = np.repeat([link.mtu_bytes for link in self.setting.fabric.links], 2)
+        of_links = np.append(mtu_bytes, np.iinfo(np.int64).max)[paths]
+        smallest = of_links.min(axis=1, initial=np.iinfo(np.int64).max)
+        inside = (paths < self.links).sum(axis=1) == 0
+        found: Ints = np.where(inside, self.mtu_bytes, smallest) - TCP_IP_BYTES
+        return found
+
     def _attachment(self, name: str) -> int:
         """All hosts with one link to the same switch are reached alike from anywhere else."""
         links = self.setting.fabric.links_of[name]

@@ -227,7 +227,6 @@ def _tcp(paths: Paths) -> dict[str, Column]:
         "tcp.min_rto_us": transport.min_rto_ns // 1000,
         "tcp.receive_buffer": transport.rcvbuf_bytes,
         "tcp.send_buffer": transport.sndbuf_bytes,
-        "tcp.mss": paths.mtu_bytes - TCP_IP_BYTES,
         "preamble_bytes": PREAMBLE_BYTES,
         "greeting_bytes": GREETING_BYTES,
     }

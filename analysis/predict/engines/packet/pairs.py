@@ -105,6 +105,7 @@ class PairsOfEnds:
         ways = choices.routes(self.matrix, *own_ends, self.carried, self.groups)
         reverse = self.numbers_of(np.stack([self.carried, self.destination, self.source]))
         one_way = fabric.one_way_ns(self.matrix)
+        segments = fabric.paths.segment_bytes(self.matrix)
         device = np.full(len(self.keys), -1, dtype=np.int64)
         completions = np.full(len(self.keys), -1, dtype=np.int64)
         own = self.carried == 1
@@ -123,6 +124,7 @@ class PairsOfEnds:
             "pair.device": device.astype(np.int32),
             "pair.completions": completions.astype(np.int32),
             "pair.selector": self.selector.astype(np.int32),
+            "pair.mss": np.minimum(segments, segments[reverse]).astype(np.int32),
             "completions": np.array([len(queues)], dtype=np.int64),
             **self._values(),
         }
