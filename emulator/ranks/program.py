@@ -25,13 +25,13 @@ from emulator.ranks.rank_process import send_report
 from workloads.execution.traffic_class import NO_CLASS, TrafficClass
 from workloads.observer import LIFE, OBSERVER, STACKS
 from workloads.observer.forks import order
+from workloads.observer.main_imports import OF_A_RANK
 from workloads.virtual_gpu.plan import DEVICES_VARIABLE
 
 _PR_SET_CHILD_SUBREAPER = 36
 _CHUNK_BYTES = 1 << 16
 _NOT_RUN = 127
 """The exit code of a shell, too, when it cannot run a program."""
-_OF_A_RANK = ("RANK", "LOCAL_RANK", "GROUP_RANK", "PET_NODE_RANK")
 # Ignored by Python or by the fork server; a program expects what a shell gives it.
 _DEFAULT_SIGNALS = (
     signal.SIGPIPE,
@@ -248,7 +248,8 @@ class Importing:
     def of(cls, job: ProgramJob) -> Importing:
         """The one for a job with a Python."""
         assert job.python is not None
-        of_one = (*_OF_A_RANK, "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
+        # None of a rank's: modules may read all variables without asking for one.
+        of_one = (*OF_A_RANK, "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
         common = {n: value for n, value in job.environment.items() if n not in of_one}
         has_gpus = DEVICES_VARIABLE in job.environment
         program = (str(job.directory), *job.python[1:]) if has_gpus else ()

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from workloads.observer.main_imports import imports_of
+from emulator.linux.namespaces import HostPlace
+from emulator.ranks.program import Importing, ProgramJob
+from workloads.observer.main_imports import OF_A_RANK, arguments_of, imports_of
 
 _HEAD = """
 import os, numpy
@@ -50,6 +52,22 @@ def test_nothing_is_shared_where_there_is_no_main_file(words: list[str], tmp_pat
 
 
 @pytest.mark.parametrize(
+    ("words", "arguments"),
+    [
+        (["-u", "train.py", "--epochs", "2"], ["--epochs", "2"]),
+        (["torchrun", "--nnodes", "2", "train.py", "other.py"], ["other.py"]),
+        (["/usr/bin/torchrun", "-m", "pydantic.main", "-x", "3"], ["-x", "3"]),
+        (["-m", "pydantic.main", "-x"], ["-x"]),
+        (["torchrun", "-m"], []),
+    ],
+)
+def test_modules_see_the_arguments_of_the_program(
+    words: list[str], arguments: list[str], tmp_path: Path
+) -> None:
+    assert arguments_of(words, tmp_path)[1:] == arguments
+
+
+@pytest.mark.parametrize(
     ("source", "may"),
     [
         ("import os; place = os.environ.get('HOME')", True),
@@ -57,6 +75,7 @@ def test_nothing_is_shared_where_there_is_no_main_file(words: list[str], tmp_pat
         ("import os; rank = os.getenv('RANK')", False),
         ("import threading, time; threading.Timer(9, time.sleep, [0]).start()", False),
         ("import no_such_module", True),
+        ("import sys; assert sys.argv == ['train.py', '-x'], sys.exit(1)", True),
     ],
 )
 def test_an_import_that_is_of_one_rank_is_not_shared(
@@ -65,7 +84,8 @@ def test_an_import_that_is_of_one_rank_is_not_shared(
     (tmp_path / "asked.py").write_text(source)
     code = (
         "from workloads.observer.main_imports import import_all; import os;"
-        "print(import_all([('asked', ())]), type(os.environ).__name__, flush=True); os._exit(0)"
+        "print(import_all([('asked', ())], ['train.py', '-x']), type(os.environ).__name__,"
+        "flush=True); os._exit(0)"
     )
     path = f"{tmp_path}:{os.getcwd()}"
     told = subprocess.run(
@@ -76,3 +96,21 @@ def test_an_import_that_is_of_one_rank_is_not_shared(
         check=True,
     )
     assert told.stdout.split() == [str(may), "_Environ"]
+
+
+def test_who_imports_for_all_has_no_variables_of_a_rank() -> None:
+    """networkx and botocore read all variables, which is no question for the rank."""
+    job = ProgramJob(
+        rank=0,
+        who="rank 0",
+        argv=("python", "train.py"),
+        environment=dict.fromkeys(OF_A_RANK, "1") | {"HOME": "/root"},
+        directory=Path("/"),
+        host="h0",
+        place=HostPlace(Path("net"), Path("ipc"), {}),
+        stdout=Path("000.out"),
+        stderr=Path("000.err"),
+        live=False,
+        python=("python", "train.py"),
+    )
+    assert Importing.of(job).environment == {"HOME": "/root"}

@@ -303,7 +303,8 @@ def _import_once(before: set[str], directory: str, words: Sequence[str]) -> Shel
     if words:
         shelf.show()
         of_main = importlib.import_module(_MAIN_IMPORTS)
-        if not of_main.import_all(of_main.imports_of(words, pathlib.Path(directory))):
+        program = words, pathlib.Path(directory)
+        if not of_main.import_all(of_main.imports_of(*program), of_main.arguments_of(*program)):
             os._exit(1)
         shelf.put(before)
     return shelf
@@ -371,8 +372,12 @@ def _renew(shelf: Shelf) -> None:
         numpy.seed()
 
 
-def _watch_launcher(orders: int, slice_ns: int) -> None:
+def _watch_launcher(shelf: Shelf, orders: int, slice_ns: int) -> None:
     """Has torchrun, in this process, order its ranks."""
+    imported = shelf.take(_LAUNCHERS)
+    if imported is not None:  # with what the program imports
+        _order_ranks(imported.SubprocessHandler, orders, slice_ns)
+        return
 
     class Finder(importlib.abc.MetaPathFinder):
         def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
@@ -533,7 +538,7 @@ def main(before: set[str]) -> None:
         _renew(shelf)
         if text:
             os.write(2, text)
-        _watch_launcher(int(further), told["slice_ns"])
+        _watch_launcher(shelf, int(further), told["slice_ns"])
     except BaseException as error:
         _give_up(error)
     _run_and_end(told["args"], inherited)

@@ -18,7 +18,7 @@ from pathlib import Path
 _LAUNCHER = "torchrun"
 _LAUNCHER_MODULES = ("torch.distributed.run", "torch.distributed.launch")
 _INSTALLED = ("site-packages", "dist-packages")
-_OF_A_RANK = frozenset(
+OF_A_RANK = frozenset(
     ("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "PET_NODE_RANK", "WORLD_SIZE",
      "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 )  # fmt: skip
@@ -30,7 +30,7 @@ Import = tuple[str, tuple[str, ...]]
 def imports_of(words: Sequence[str], directory: Path) -> list[Import]:
     """The imports of installed packages of the script or module of a Python's command line, by the
     statements of its own that are always executed. Nothing where that cannot be told."""
-    path = _main_file(list(words), directory)
+    path, _ = _main_file(list(words), directory)
     try:
         statements = ast.parse(path.read_text()).body if path is not None else []
     except (OSError, SyntaxError, ValueError):
@@ -44,14 +44,29 @@ def imports_of(words: Sequence[str], directory: Path) -> list[Import]:
     return [one for one in named if any(_folders(one[0].partition(".")[0]))]
 
 
-def import_all(imports: Sequence[Import]) -> bool:
-    """Import them, as far as that works; whether ranks may share what was imported."""
+def arguments_of(words: Sequence[str], directory: Path) -> list[str]:
+    """`sys.argv` of the script or module of a Python's command line."""
+    path, arguments = _main_file(list(words), directory)
+    return [str(path or ""), *arguments]
+
+
+def import_all(imports: Sequence[Import], arguments: Sequence[str] = ()) -> bool:
+    """Import them, as far as that works, with `sys.argv` of these arguments, which modules may take
+    for defaults of theirs; whether ranks may share what was imported."""
+    own, sys.argv[:] = list(sys.argv), arguments
+    try:
+        return _import_all(imports)
+    finally:
+        sys.argv[:] = own
+
+
+def _import_all(imports: Sequence[Import]) -> bool:
     before, threads = os.environ.__class__, _threads()
     asked: list[str] = []
 
     class Watched(before):  # type: ignore[misc, valid-type]
         def __getitem__(self, key: str) -> str:
-            if key in _OF_A_RANK:
+            if key in OF_A_RANK:
                 asked.append(key)
             found: str = super().__getitem__(key)
             return found
@@ -69,20 +84,22 @@ def import_all(imports: Sequence[Import]) -> bool:
     return not asked and not began and _threads() == threads
 
 
-def _main_file(words: list[str], directory: Path) -> Path | None:
-    """The file of the main module of `python WORDS`, or of what torchrun starts."""
+def _main_file(words: list[str], directory: Path) -> tuple[Path | None, list[str]]:
+    """The file of the main module of `python WORDS`, or of what torchrun starts, and the arguments
+    behind it."""
     words = words[1:] if words[:1] == ["-u"] else words
     if words[:1] == ["-m"] and words[1:2] and words[1] not in _LAUNCHER_MODULES:
-        return _file_of(words[1])
+        return _file_of(words[1]), words[2:]
     if words[:1] != ["-m"] and words and Path(words[0]).name != _LAUNCHER:
-        return directory / words[0]
+        return directory / words[0], words[1:]
     rest = words[2:] if words[:1] == ["-m"] else words[1:]
     for number, word in enumerate(rest):
         if word in ("-m", "--module"):
-            return _file_of(rest[number + 1]) if rest[number + 1 :] else None
+            module, *arguments = rest[number + 1 :] or [None]
+            return None if module is None else _file_of(module), arguments
         if word.endswith(".py") and not word.startswith("-"):
-            return directory / word
-    return None
+            return directory / word, rest[number + 1 :]
+    return None, []
 
 
 def _file_of(module: str) -> Path | None:
