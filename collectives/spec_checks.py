@@ -79,7 +79,7 @@ def workload_problems(spec: Sections) -> Iterator[Problem]:
             yield Problem(("workload", "dtype"), workload.dtype, allowed)
 
 
-_OF_NCCL = ("version", "gpu", "cpu", "network", "env", "tuner")
+_OF_NCCL = ("version", "gpu", "cpu", "network", "net_latency_ns", "env", "tuner")
 """Keys of the section that say something about NCCL alone."""
 
 
@@ -92,7 +92,9 @@ def nccl_problems(spec: Sections) -> Iterator[Problem]:
                 if getattr(given, key) == type(given).model_fields[key].default:
                     continue  # as a resolved spec spells out every default
                 expected = "expected backend: nccl beside it"
-                yield Problem(("collectives", key), shown(getattr(given, key)), expected)
+                yield Problem(
+                    ("collectives", key.removesuffix("_ns")), shown(getattr(given, key)), expected
+                )
         return
     yield from _connection_problems(spec)
     try:

@@ -12,12 +12,12 @@ errors were seen.
 
 from __future__ import annotations
 
-import csv
 import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.hardware.rows import rows as read
 from groundwire.forecast import predict
 from topologies.spec.host_section import PRESETS
 from topologies.spec.spec import parse_dict
@@ -27,6 +27,9 @@ KEPT = Path(__file__).parents[1] / "results" / "2026-11-27-hardware-gloo.json"
 
 RATIO = "g3.1"
 """The id of `gathered_ratio`."""
+
+SLOW_WAKING = "g2.1 on xeon-e5-2665"
+"""The id of `slow_waking_us`."""
 
 _EPYC = PRESETS["epyc-vm"]
 _HOSTS: dict[str, dict[str, object]] = {
@@ -47,27 +50,18 @@ class Row:
     time_us: float
     rate: str
     host: str
-    fitted: bool
+    role: str
     not_stated: str
+
+    @property
+    def fitted(self) -> bool:
+        """Whether the rate of copies is fitted on it."""
+        return self.role == "fitted"
 
 
 def rows() -> tuple[Row, ...]:
     """All rows, in the order of the file."""
-    with FILE.open(encoding="utf-8", newline="") as file:
-        return tuple(
-            Row(
-                row["id"],
-                row["source"],
-                row["measured_on"],
-                int(row["size_bytes"]),
-                float(row["time_us"]),
-                row["rate"],
-                row["host"],
-                row["role"] == "fitted",
-                row["not_stated"],
-            )
-            for row in csv.DictReader(file)
-        )
+    return read(FILE, Row)
 
 
 def predicted_us(row: Row, copy_bytes_per_s: float) -> float:
@@ -86,6 +80,15 @@ def gathered_ratio() -> float:
         for ranks, size in sizes.items()
     )
     return two / four
+
+
+def slow_waking_us(copy_bytes_per_s: float) -> float:
+    """The first row of the loopback, in microseconds, where threads wake up as slowly as on bare
+    metal by the one published figure that docs/host.md has."""
+    row = next(one for one in rows() if one.host == "loopback")
+    host = _HOSTS[row.host] | {"wakeup": PRESETS["xeon-e5-2665"]["wakeup"]}
+    rate = {"copy_rate": f"{round(copy_bytes_per_s)}B/s"}
+    return _packet_us("all_reduce", row.size_bytes, 2, row.rate, host | rate)
 
 
 def _packet_us(kind: str, size_bytes: int, ranks: int, rate: str, host: dict[str, Any]) -> float:
@@ -127,6 +130,8 @@ def main() -> None:
         }
         for row in rows()
     } | {RATIO: {"ratio": round(gathered_ratio(), 3)}}
+    loopback = next(row.source for row in rows() if row.host == "loopback")
+    kept[SLOW_WAKING] = {"time_us": round(slow_waking_us(rates[loopback]), 1)}
     KEPT.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 
 

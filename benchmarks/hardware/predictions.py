@@ -7,6 +7,7 @@ it for the search of servers whose GPUs share PCI switches.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.hardware.measurements import Measurement, measurements
@@ -15,14 +16,19 @@ from collectives.nccl.tuner import Tuner
 KEPT = Path(__file__).parents[1] / "results" / "2026-11-25-hardware.json"
 
 
-def predicted(one: Measurement, tuner: Tuner) -> dict[str, object]:
-    """The model's choice and time for a measurement."""
+def predicted(one: Measurement, tuner: Tuner, silent: Tuner) -> dict[str, object]:
+    """The model's choice and time for a measurement, and how much of it is what the NICs' plugin
+    tells: `silent` is the tuner where it tells nothing."""
     choice = tuner.choose(one.kind, one.size_bytes)
+    function = "".join(word.title() for word in str(one.kind).split("_"))
+    of_choice = function, choice.algorithm, choice.protocol, one.size_bytes
+    times_us = [of.time_us(*of_choice) or 0.0 for of in (tuner, silent)]
     return {
         "algorithm": choice.algorithm,
         "protocol": choice.protocol,
         "channels": choice.channels,
         "time_us": round(choice.time_us, 1),
+        "plugin_us": round(times_us[0] - times_us[1], 1),
     }
 
 
@@ -31,9 +37,11 @@ def all_predicted() -> dict[str, dict[str, object]]:
     tuners: dict[tuple[object, ...], Tuner] = {}
     found = {}
     for one in measurements():
-        if one.setting not in tuners:
-            tuners[one.setting] = one.tuner()
-        found[one.id] = predicted(one, tuners[one.setting])
+        silent = replace(one, net_latency_us=0.0)
+        for asked in (one, silent):
+            if asked.setting not in tuners:
+                tuners[asked.setting] = asked.tuner()
+        found[one.id] = predicted(one, tuners[one.setting], tuners[silent.setting])
     return found
 
 

@@ -5,12 +5,18 @@ protocol those that NCCL's model chooses (`predictions.py`). `packet` predicts t
 the wire and on NVLink; the launch of a kernel, which takes no time there, is the model's base
 latency. Sizes above STEADY_BYTES go on at the rate between half of it and it.
 
-`python -m benchmarks.hardware.simulations` writes the kept result. It takes some minutes.
+The links of NICs take as long as NCCL's tables count for a step over them. What their plugin tells
+NCCL beside that is added as the model counts it, like the launch.
+
+`python -m benchmarks.hardware.simulations` writes the kept result. It takes some minutes. Given
+tables alone are followed anew: `python -m benchmarks.hardware.simulations d01 d02`.
 """
 
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +40,8 @@ _SCALE_UP_GBPS = {"b200": 5774.4}
 
 
 def simulated(one: Measurement, choice: dict[str, Any]) -> dict[str, object]:
-    """The time of a measurement by `packet` in us, and how much of it is the launch."""
+    """The time of a measurement by `packet` in us, and how much of it is the launch, and what the
+    NICs' plugin tells."""
     wire = WIRE_FACTOR[choice["protocol"]]
     column = PROTOCOLS.index(choice["protocol"])
     # NVLS has its latency in the switches.
@@ -46,7 +53,9 @@ def simulated(one: Measurement, choice: dict[str, Any]) -> dict[str, object]:
     if len(sizes) == 2:
         slope = (times_us[1] - times_us[0]) / (sizes[1] - sizes[0])
         times_us = [times_us[1] + slope * (one.size_bytes - sizes[1])]
-    return {"time_us": round(times_us[0] + launch_us, 1), "launch_us": launch_us}
+    plugin_us = choice["plugin_us"]
+    time_us = round(times_us[0] + launch_us + plugin_us, 1)
+    return {"time_us": time_us, "launch_us": launch_us, "plugin_us": plugin_us}
 
 
 def _packet_us(one: Measurement, choice: dict[str, Any], size_bytes: int) -> float:
@@ -91,15 +100,19 @@ def _packet_us(one: Measurement, choice: dict[str, Any], size_bytes: int) -> flo
     return answer.duration_ns / 1000
 
 
-def all_simulated() -> dict[str, dict[str, object]]:
-    """Every measurement's figure, by id."""
+def all_simulated(tables: Collection[str]) -> dict[str, dict[str, object]]:
+    """Every measurement's figure, by id: as kept but for these tables, or all anew."""
     choices = json.loads(CHOICES.read_text(encoding="utf-8"))
-    found = {}
+    found: dict[str, dict[str, object]] = {}
+    if tables:
+        found = json.loads(KEPT.read_text(encoding="utf-8"))
     for one in measurements():
+        if tables and one.table not in tables:
+            continue
         found[one.id] = simulated(one, choices[one.id])
         print(one.id, one.size_bytes, one.time_us, choices[one.id], found[one.id], flush=True)
     return found
 
 
 if __name__ == "__main__":
-    KEPT.write_text(json.dumps(all_simulated(), indent=1) + "\n", encoding="utf-8")
+    KEPT.write_text(json.dumps(all_simulated(sys.argv[1:]), indent=1) + "\n", encoding="utf-8")

@@ -157,7 +157,10 @@ def _server(
             raise DoesNotFit("env.NCCL_TOPO_FILE", found, allowed)
         return replace(told, gpus=gpus, gdr=section.network == "ib", pxn=pxn)
     nic_gbytes = servers.nic_bps / 8e9
-    nics = tuple(Nic(number, nic_gbytes, number) for number in range(servers.gpus_per_server))
+    latency_us = section.net_latency_ns / 1000
+    nics = tuple(
+        Nic(number, nic_gbytes, number, latency_us) for number in range(servers.gpus_per_server)
+    )
     nvlink = servers.nvlink_bps / 8e9 or model.nvlinks * model.nvlink_gbytes
     return Server(
         model,

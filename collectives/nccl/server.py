@@ -62,11 +62,14 @@ _SOCKET_GBYTES: Mapping[str, float] = MappingProxyType({"intel": 22.0, "amd": 16
 
 @dataclass(frozen=True, slots=True)
 class Nic:
-    """A NIC: GB/s (Mb/s / 8000, as ncclTopoAddNet counts), and the GPU on its PCI switch."""
+    """A NIC: GB/s (Mb/s / 8000, as ncclTopoAddNet counts), the GPU on its PCI switch, and the
+    latency that its plugin tells NCCL, in us (ncclNetProperties_t), 0 with InfiniBand and sockets.
+    """
 
     number: int
     gbytes: float
     gpu: int
+    latency_us: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,12 @@ class Server:
     pxn: bool = True
     switches: tuple[int, ...] = ()
     sockets: tuple[int, ...] = ()
+
+    @property
+    def net_latency_us(self) -> float:
+        """What NCCL adds for each step over the network (latencyInter of its src/graph/search.cc:
+        that of the last NIC taken; here the longest)."""
+        return max((nic.latency_us for nic in self.nics), default=0.0)
 
     @property
     def socket_gbytes(self) -> float:

@@ -97,9 +97,9 @@ class XmlNode:
             raise self.wrong(attribute, text, f"{low} to {high}")
         return value
 
-    def number(self, attribute: str, high: float) -> float:
+    def number(self, attribute: str, high: float, default: str | None = None) -> float:
         """An attribute that is a number from 0."""
-        text = self.text(attribute)
+        text = self.text(attribute, default)
         try:
             value = float(text)
         except ValueError:
@@ -163,7 +163,8 @@ def read_topology(path: str) -> Server:
         gpu = _beside(port, gpus, taken)
         taken.append(gpu)
         mbps = port.node.whole("speed", -1, 10**8, _DEFAULT_MBPS)
-        nics.append(Port(number, (mbps if mbps > 0 else _DEFAULT_MBPS) / 8000, gpu))
+        latency_us = port.node.number("latency", 1e6, "0")
+        nics.append(Port(number, (mbps if mbps > 0 else _DEFAULT_MBPS) / 8000, gpu, latency_us))
         if port.switches[-1] != gpus[gpu].switches[-1]:
             types.add(PathType.PXB)
     vendors = {cpu.named("vendor", _VENDORS) for cpu in cpus}

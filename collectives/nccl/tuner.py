@@ -260,6 +260,9 @@ class Tuner:
         inside = self.tables.nvlink_latency[algorithm][column]
         alone = ranks == nodes
         across = self.tables.net_latency["Tree" if alone else algorithm][column]
+        # With Simple what has come is flushed: that takes the way once more.
+        told = max(server.net_latency_us for server in comm.servers)
+        across += told * (2 if protocol == "Simple" else 1)
         latency = self.tables.base_latency.get(algorithm, (0.0, 0.0, 0.0))[column]
         depth = nodes.bit_length() - 1
         match algorithm:

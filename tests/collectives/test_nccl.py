@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -84,6 +85,12 @@ class TestTuner:
         # Tree, LL, 2 servers of 8: 6.8 + 2 * (7 * 0.6 + 1 * 5.0).
         latency, _ = Tuner(communicator(2)).model["AllReduce", "Tree", "LL"]
         assert latency == pytest.approx(25.2)
+        # As much once more for each step over NICs whose plugin tells it; twice with Simple.
+        told = replace(server(), nics=tuple(Nic(number, 50.0, number, 75.0) for number in range(8)))
+        far = Communicator((told, told), communicator(2).ranks)
+        assert Tuner(far).model["AllReduce", "Tree", "LL"][0] == pytest.approx(25.2 + 2 * 75)
+        simple = 8.4 + 2 * (7 * 4.0 + 14.0 + 2 * 75)
+        assert Tuner(far).model["AllReduce", "Tree", "Simple"][0] == pytest.approx(simple)
         # Ring, Simple: 8 channels of 48 GB/s, of which 16 of 30 steps count.
         _, bandwidth = Tuner(communicator(2)).model["AllReduce", "Ring", "Simple"]
         assert bandwidth == pytest.approx(8 * 48 * 16 / 30)

@@ -49,6 +49,10 @@ class TestTopology:
         assert [nic.gpu for nic in found.nics] == list(range(8))
         assert {nic.gbytes for nic in found.nics} == {25.0}
 
+    def test_a_plugins_latency(self, tmp_path: Path) -> None:
+        text = topology().replace('speed="400000"', 'speed="400000" latency="75.000000"')
+        assert read_topology(written(tmp_path, text)).net_latency_us == 75.0
+
     def test_nics_are_those_beside_gpus(self, tmp_path: Path) -> None:
         """NICs are numbered the other way round in a published file of an H100 server (IBM Cloud,
         cluster network profile)."""
@@ -63,6 +67,7 @@ class TestTopology:
             ('sm="90"', "", r"gpu\[0\]: sm=nothing"),
             ('count="18"', 'count="many"', r"nvlink\[0\]: count=many"),
             ('tclass="0x068000"', 'tclass="0x030200"', r"tclass=0x030200"),
+            ('speed="400000"', 'speed="1" latency="long"', r"net\[0\]: latency=long"),
             ('speed="400000"', 'speed="fast"', r"net\[0\]: speed=fast"),
             ('vendor="GenuineIntel"', 'vendor="Other"', r"cpu\[0\]: vendor=Other"),
             ('<system version="1">', '<system version="2">', r"system: version=2"),

@@ -52,7 +52,8 @@ class CollectivesSection(SpecSection):
 
     `gpu` and `cpu` are those that NCCL would find in the servers; None stands for those of a
     fabric's `server`, else an H100 with Intel processors. `network` is the NICs' kind for NCCL: ib
-    (InfiniBand or RoCE, with GPU direct RDMA) or socket. `env` has variables of NCCL, `tuner` is a
+    (InfiniBand or RoCE, with GPU direct RDMA) or socket, `net_latency` what their plugin tells NCCL
+    of their latency. `env` has variables of NCCL, `tuner` is a
     CSV file with choices that go before NCCL's own.
 
     `in_flight` bounds the chunks under way at a rank (0: no bound), `order` says whose start first
@@ -67,6 +68,7 @@ class CollectivesSection(SpecSection):
     gpu: Literal["v100", "a100", "h100", "h200", "b200"] | None = None
     cpu: Literal["intel", "amd"] | None = None
     network: Literal["ib", "socket"] = "ib"
+    net_latency_ns: TimeNs = Field(default=0, alias="net_latency")
     env: Annotated[dict[str, str], BeforeValidator(_as_texts)] = Field(default_factory=dict)
     tuner: str | None = Field(default=None, min_length=1)
     all_reduce: AlgorithmEntry = Field(default_factory=dict)
