@@ -7,7 +7,7 @@ over has all its ends posted: what is built so cannot deadlock.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -44,6 +44,18 @@ class _Access:
     readers: list[At]
 
 
+@dataclass(slots=True)
+class _Added:
+    """A step as it was added."""
+
+    action: Action
+    source: Blocks | None
+    target: Blocks | None
+    peer: int | None
+    message: int | None
+    phase: int
+
+
 class Builder:
     """A program in the making. Channels of a participant become its sequences."""
 
@@ -54,15 +66,13 @@ class Builder:
         self.ranks = ranks
         self.pieces = pieces
         self.root = root
-        self._steps: list[dict[int, list[Step]]] = [{} for _ in range(participants or ranks)]
+        self._steps: list[dict[int, list[_Added]]] = [{} for _ in range(participants or ranks)]
+        self._order: list[list[int]] = [[] for _ in range(participants or ranks)]
+        """The channel of each step of a participant, in the order in which they were added."""
         self._phases: list[Phase] = []
         self._phase = 0
         self._scratch = 0
         self._messages = 0
-        self._access: list[dict[tuple[Buffer, int], _Access]] = [
-            defaultdict(lambda: _Access(None, [])) for _ in range(participants or ranks)
-        ]
-        self._keys: list[dict[int, int]] = [{} for _ in range(participants or ranks)]
         self._dimension: int | None = None
 
     def scratch(self, blocks: int) -> int:
@@ -104,63 +114,108 @@ class Builder:
     def receive(self, number: int, move: Move, channel: int = 0) -> None:
         """The receiver's end of a message."""
         action = Action.REDUCE if move.reduce else Action.RECEIVE
-        self._add(move.receiver, channel, Step(action, None, move.target, move.sender, number))
+        self._add(move.receiver, channel, action, None, move.target, move.sender, number)
 
     def send(self, number: int, move: Move, channel: int = 0) -> None:
         """The sender's end of a message."""
-        step = Step(Action.SEND, move.source, None, move.receiver, number)
-        self._add(move.sender, channel, step)
+        self._add(move.sender, channel, Action.SEND, move.source, None, move.receiver, number)
 
     def copy(self, participant: int, source: Blocks, target: Blocks, channel: int = 0) -> None:
         """Copy within one participant."""
-        self._add(participant, channel, Step(Action.COPY, source, target))
+        self._add(participant, channel, Action.COPY, source, target)
 
     def add(self, participant: int, source: Blocks, target: Blocks, channel: int = 0) -> None:
         """Reduce blocks of one participant into others of its own."""
-        self._add(participant, channel, Step(Action.ADD, source, target))
+        self._add(participant, channel, Action.ADD, source, target)
 
     def build(self, window: int | None = None, division: Division = Division.EVEN) -> Program:
         """The program. Its messages are numbered by sender, sequence and place."""
-        participants = tuple(
-            tuple(Sequence(channel, tuple(steps)) for channel, steps in channels.items())
-            for channels in self._steps
-        )
-        return renumbered(
-            Program(
-                self.kind,
-                self.ranks,
-                self.pieces,
-                participants,
-                tuple(self._phases) or (Phase("nothing"),),
-                self._scratch,
-                self.root,
-                window,
-                division,
-            )
+        number: dict[int, int] = {}
+        for channels in self._steps:
+            for steps in channels.values():
+                for each in steps:
+                    if each.action is Action.SEND and each.message is not None:
+                        number[each.message] = len(number)
+        return Program(
+            self.kind,
+            self.ranks,
+            self.pieces,
+            tuple(self._sequences(each, number) for each in range(len(self._steps))),
+            tuple(self._phases) or (Phase("nothing"),),
+            self._scratch,
+            self.root,
+            window,
+            division,
         )
 
-    def _add(self, participant: int, channel: int, step: Step) -> None:
+    def _add(
+        self,
+        participant: int,
+        channel: int,
+        action: Action,
+        source: Blocks | None,
+        target: Blocks | None,
+        peer: int | None = None,
+        message: int | None = None,
+    ) -> None:
         if not self._phases:
             self.phase(self.kind.traits.label)
-        steps = self._steps[participant].setdefault(channel, [])
-        sequence = self._keys[participant].setdefault(channel, len(self._keys[participant]))
-        here = At(sequence, len(steps))
-        access = self._access[participant]
-        conflicts: set[At] = set()
-        for block in reads(step) | writes(step):
-            last = access[block].writer
-            if last is not None:
-                conflicts.add(last)
-        for block in writes(step):
-            conflicts.update(access[block].readers)
-        # Those of its own sequence it waits for anyway.
-        after = tuple(sorted(at for at in conflicts if at.sequence != sequence))
-        source, target, peer, message = step.source, step.target, step.peer, step.message
-        steps.append(Step(step.action, source, target, peer, message, after, self._phase))
-        for block in writes(step):
-            access[block] = _Access(here, [])
-        for block in reads(step) - writes(step):
-            access[block].readers.append(here)
+        step = _Added(action, source, target, peer, message, self._phase)
+        self._steps[participant].setdefault(channel, []).append(step)
+        self._order[participant].append(channel)
+
+    def _sequences(self, participant: int, number: Mapping[int, int]) -> tuple[Sequence, ...]:
+        """The sequences of a participant, whose messages get these numbers."""
+        channels = self._steps[participant]
+        after = self._conflicts(participant)
+        return tuple(
+            Sequence(
+                channel,
+                tuple(
+                    Step(
+                        each.action,
+                        each.source,
+                        each.target,
+                        each.peer,
+                        None if each.message is None else number.get(each.message, each.message),
+                        after.get(At(sequence, place), ()),
+                        each.phase,
+                    )
+                    for place, each in enumerate(steps)
+                ),
+            )
+            for sequence, (channel, steps) in enumerate(channels.items())
+        )
+
+    def _conflicts(self, participant: int) -> dict[At, tuple[At, ...]]:
+        """By step: the earlier ones of other sequences that it conflicts with. Those of its own
+        sequence it waits for anyway."""
+        channels = self._steps[participant]
+        if len(channels) < 2:
+            return {}
+        keys = {channel: number for number, channel in enumerate(channels)}
+        access: dict[tuple[Buffer, int], _Access] = defaultdict(lambda: _Access(None, []))
+        places = [0] * len(channels)
+        found = {}
+        for channel in self._order[participant]:
+            sequence = keys[channel]
+            here = At(sequence, places[sequence])
+            places[sequence] += 1
+            step = channels[channel][here.place]
+            read, written = reads(step), writes(step)
+            conflicts: set[At] = set()
+            for block in read | written:
+                last = access[block].writer
+                if last is not None:
+                    conflicts.add(last)
+            for block in written:
+                conflicts.update(access[block].readers)
+            found[here] = tuple(sorted(at for at in conflicts if at.sequence != sequence))
+            for block in written:
+                access[block] = _Access(here, [])
+            for block in read - written:
+                access[block].readers.append(here)
+        return found
 
 
 def renumbered(program: Program) -> Program:

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from collectives.kinds import Kind
 
@@ -68,8 +69,7 @@ class Blocks:
         return ((self.buffer, self.start + i) for i in range(self.count))
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class At:
+class At(NamedTuple):
     """A step of the same participant: the number of its sequence and its place there."""
 
     sequence: int

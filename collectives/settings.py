@@ -16,6 +16,7 @@ from collectives.algorithms.base import Algorithm, DoesNotFit, Refused
 from collectives.algorithms.nccl import Nccl
 from collectives.chunking import Chunking, DimensionOrder, cut
 from collectives.dimensions import part_of_grid
+from collectives.garbage import uncollected
 from collectives.in_network.of_run import aggregation, aggregation_of_run, nodes_of, of_group
 from collectives.kinds import Kind, Shape
 from collectives.nccl.of_run import tuner_of, with_servers
@@ -199,6 +200,7 @@ def entry_of(section: CollectivesSection, kind: Kind) -> Mapping[str, Any]:
 
 
 @lru_cache(maxsize=256)
+@uncollected()
 def _planned(section: str, shape: Shape, entry: str, group: tuple[int, ...]) -> ProgramSchedule:
     """The section and the entry are JSON: what is asked for again is the same text."""
     settings, wanted = CollectivesOfRun.model_validate_json(section), json.loads(entry)

@@ -1,14 +1,16 @@
 """Proves a program right, or says what is wrong with it, without running it.
 
-Every block's value is followed as the set of contributions that it is made of. Messages move only
-when both their ends are posted (rendezvous), which is the strictest transport there is: a program
-that ends so ends on every other. The order in which steps happen to be followed does not matter, as
-conflicting steps that are not ordered by the program itself are refused.
+Every block's contents are followed as the set of contributions that they are made of. Messages move
+only when both their ends are posted (rendezvous), which is the strictest transport there is: a
+program that ends so ends on every other. The order in which steps happen to be followed does not
+matter, as conflicting steps that are not ordered by the program itself are refused.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from collectives.kinds import Kind
@@ -25,8 +27,9 @@ from collectives.program import (
 )
 from collectives.waits import Waits, reads, waits_of, writes
 
-_Value = tuple[int, int]
-"""A piece's identity, and the ranks whose contributions it holds as bits."""
+_Piece = tuple[int, int, int]
+"""Blocks in a row: how many, the identity of the first one, which those of the others follow, and
+the ranks whose contributions they hold as bits."""
 _Key = tuple[Buffer, int]
 
 
@@ -103,18 +106,22 @@ def _check_form(program: Program) -> None:
         _check_lengths(program, send.blocks, receive.blocks, receiver, there)
 
 
+_ENDS = {
+    Action.SEND: (True, False),
+    Action.RECEIVE: (False, True),
+    Action.REDUCE: (False, True),
+    Action.COPY: (True, True),
+    Action.ADD: (True, True),
+}
+"""Whether each step has a source and a target."""
+
+
 def _check_step(program: Program, participant: int, at: At, step: Step) -> None:
     def wrong(reason: str) -> WrongProgram:
         return WrongProgram(f"{step.action}: {reason}", participant, at)
 
     has = (step.source is not None, step.target is not None)
-    needs = {
-        Action.SEND: (True, False),
-        Action.RECEIVE: (False, True),
-        Action.REDUCE: (False, True),
-        Action.COPY: (True, True),
-        Action.ADD: (True, True),
-    }[step.action]
+    needs = _ENDS[step.action]
     if has != needs:
         raise wrong("source or target is missing or too many")
     local = step.action in (Action.COPY, Action.ADD)
@@ -167,15 +174,59 @@ class _Access:
     readers: list[int] = field(default_factory=list)
 
 
+class _Contents:
+    """The contents of a buffer's blocks, in pieces: a message moves many blocks, most of which were
+    moved together before."""
+
+    def __init__(self, blocks: int) -> None:
+        self._starts = [0, blocks]
+        """The first block of each piece, and at last the number of blocks."""
+        self._shifts = [0]
+        """By piece: how far the identity of a block is from its number."""
+        self._ranks = [0]
+        """By piece: whose contributions it holds, 0 where it was never set."""
+
+    def read(self, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+        """The first block, count, identity and ranks of each piece of some blocks; the ranks of
+        those that were never set are 0."""
+        piece = bisect_right(self._starts, start) - 1
+        while start < end:
+            until = min(self._starts[piece + 1], end)
+            yield start, until - start, start + self._shifts[piece], self._ranks[piece]
+            start, piece = until, piece + 1
+
+    def set(self, start: int, piece: _Piece) -> None:
+        """Replace blocks."""
+        count, identity, ranks = piece
+        first, end = self._cut(start), self._cut(start + count)
+        self._starts[first:end] = [start]
+        self._shifts[first:end] = [identity - start]
+        self._ranks[first:end] = [ranks]
+
+    def add(self, start: int, count: int, ranks: int) -> None:
+        """Blocks hold the contributions of further ranks."""
+        for piece in range(self._cut(start), self._cut(start + count)):
+            self._ranks[piece] |= ranks
+
+    def _cut(self, block: int) -> int:
+        """The piece that begins with a block."""
+        piece = bisect_left(self._starts, block)
+        if self._starts[piece] != block:
+            self._starts.insert(piece, block)
+            self._shifts.insert(piece, self._shifts[piece - 1])
+            self._ranks.insert(piece, self._ranks[piece - 1])
+        return piece
+
+
 class _Participant:
-    """One participant: its blocks' values, and which steps are ordered before which."""
+    """One participant: its blocks' contents, and which steps are ordered before which."""
 
     def __init__(self, program: Program, number: int) -> None:
         self.number = number
         self.waits: tuple[tuple[Waits, ...], ...] = waits_of(program, number)
         self.sequences = program.participants[number]
         self.next = [0] * len(self.sequences)
-        self.values: dict[_Key, _Value] = {}
+        self.contents = {each: _Contents(program.blocks_of(each)) for each in Buffer}
         self.access: dict[_Key, _Access] = defaultdict(_Access)
         self.complete: set[At] = set()
         # Steps are numbered to be bits: what is complete before a step is posted (and, for the
@@ -203,6 +254,8 @@ class _Participant:
     def post(self, sequence: int) -> At:
         at = At(sequence, self.next[sequence])
         self.next[sequence] += 1
+        if len(self.sequences) < 2:
+            return at
         waits = self.waits[sequence][at.place]
         before = self.known[sequence]
         for other in waits.posted:
@@ -214,7 +267,10 @@ class _Participant:
         return at
 
     def check_order(self, at: At, step: Step) -> None:
-        """Conflicting steps that came before must be complete because the program says so."""
+        """Conflicting steps that came before must be complete because the program says so. In one
+        sequence they wait for each other."""
+        if len(self.sequences) < 2:
+            return
         before = self.before[at]
         written = writes(step)
         for block in reads(step) | written:
@@ -242,13 +298,13 @@ class _Run:
         self.program = program
         self.all = [_Participant(program, n) for n in range(len(program.participants))]
         for rank in range(program.ranks):
-            for block in range(program.input_blocks):
-                identity = _input_identity(program, rank, block)
-                if identity is not None:
-                    self.all[rank].values[Buffer.INPUT, block] = identity, 1 << rank
+            identity = _first_identity(program, rank)
+            if identity is not None and program.input_blocks:
+                given = program.input_blocks, identity, 1 << rank
+                self.all[rank].contents[Buffer.INPUT].set(0, given)
         self.sent: dict[int, tuple[_Participant, At]] = {}
         self.invited: dict[int, tuple[_Participant, At]] = {}
-        self.arrived: dict[tuple[int, At], list[_Value]] = {}
+        self.arrived: dict[tuple[int, At], list[_Piece]] = {}
         self.unapplied: list[list[At]] = [[] for _ in self.all]
 
     def follow(self) -> None:
@@ -297,7 +353,7 @@ class _Run:
         receiver, at_receive = self.invited.pop(message)
         send = sender.sequences[at_send.sequence].steps[at_send.place]
         assert send.source is not None
-        values = [self._read(sender, at_send, key) for key in send.source]
+        values = self._read(sender, at_send, send.source)
         sender.complete.add(at_send)
         self.arrived[receiver.number, at_receive] = values
         self.unapplied[receiver.number].append(at_receive)
@@ -327,31 +383,55 @@ class _Run:
     def _do_locally(self, me: _Participant, at: At, step: Step) -> None:
         assert step.source is not None
         me.check_order(at, step)
-        values = [self._read(me, at, key) for key in step.source]
+        values = self._read(me, at, step.source)
         self._write(me, at, step, values)
         me.complete.add(at)
 
-    def _read(self, me: _Participant, at: At, key: _Key) -> _Value:
-        if key not in me.values:
-            raise WrongProgram(f"{key[0]} block {key[1]} is read before it is set", me.number, at)
-        return me.values[key]
+    def _read(self, me: _Participant, at: At, blocks: Blocks) -> list[_Piece]:
+        found = []
+        contents = me.contents[blocks.buffer]
+        for first, count, identity, ranks in contents.read(
+            blocks.start, blocks.start + blocks.count
+        ):
+            if not ranks:
+                reason = f"{blocks.buffer} block {first} is read before it is set"
+                raise WrongProgram(reason, me.number, at)
+            found.append((count, identity, ranks))
+        return found
 
-    def _write(self, me: _Participant, at: At, step: Step, values: list[_Value]) -> None:
-        assert step.target is not None
-        for key, value in zip(step.target, values, strict=True):
-            new = value
+    def _write(self, me: _Participant, at: At, step: Step, values: list[_Piece]) -> None:
+        target = step.target
+        assert target is not None
+        contents, start = me.contents[target.buffer], target.start
+        for count, identity, ranks in values:
             if step.action in (Action.REDUCE, Action.ADD):
-                identity, ranks = self._read(me, at, key)
-                if identity != value[0]:
-                    raise WrongProgram(
-                        f"{key[0]} block {key[1]} is reduced with another piece", me.number, at
-                    )
-                if ranks & value[1]:
-                    twice = (ranks & value[1]).bit_length() - 1
-                    reason = f"{key[0]} block {key[1]} gets rank {twice}'s contribution twice"
-                    raise WrongProgram(reason, me.number, at)
-                new = identity, ranks | value[1]
-            me.values[key] = new
+                for piece in contents.read(start, start + count):
+                    self._check_sum(me, at, target.buffer, piece, identity - start, ranks)
+                contents.add(start, count, ranks)
+            else:
+                contents.set(start, (count, identity, ranks))
+            start += count
+
+    def _check_sum(
+        self,
+        me: _Participant,
+        at: At,
+        buffer: Buffer,
+        piece: tuple[int, int, int, int],
+        shift: int,
+        ranks: int,
+    ) -> None:
+        """Blocks that others are added to are there, of the same identity, and of other ranks."""
+        first, _, identity, held = piece
+        name = f"{buffer} block {first}"
+        if not held:
+            raise WrongProgram(f"{name} is read before it is set", me.number, at)
+        if identity != first + shift:
+            raise WrongProgram(f"{name} is reduced with another piece", me.number, at)
+        if held & ranks:
+            twice = (held & ranks).bit_length() - 1
+            reason = f"{name} gets rank {twice}'s contribution twice"
+            raise WrongProgram(reason, me.number, at)
 
     def _report_deadlock(self) -> None:
         for me in self.all:
@@ -374,50 +454,58 @@ class _Run:
         program = self.program
         buffer = Buffer.INPUT if program.in_place else Buffer.OUTPUT
         for me in self.all[: program.ranks]:
-            for block in range(program.output_blocks):
-                expected = _expected(program, me.number, block)
-                found = me.values.get((buffer, block))
-                if expected is None or found == expected:
-                    continue
-                if found is None:
-                    reason = f"output block {block} is never set"
-                elif found[0] != expected[0]:
-                    reason = f"output block {block} ends with another piece"
-                else:
-                    missing = [r for r in range(program.ranks) if expected[1] & ~found[1] >> r & 1]
-                    reason = f"output block {block} lacks the contributions of ranks {missing}"
-                raise WrongProgram(reason, me.number)
+            start = 0
+            for count, identity, ranks in _expected(program, me.number):
+                for piece in me.contents[buffer].read(start, start + count):
+                    first, _, found, held = piece
+                    if (found, held) != (identity + first - start, ranks):
+                        self._report_wrong(me, piece, identity + first - start, ranks)
+                start += count
+
+    def _report_wrong(
+        self, me: _Participant, piece: tuple[int, int, int, int], identity: int, ranks: int
+    ) -> None:
+        block, _, found, held = piece
+        if not held:
+            reason = f"output block {block} is never set"
+        elif found != identity:
+            reason = f"output block {block} ends with another piece"
+        else:
+            missing = [r for r in range(self.program.ranks) if ranks & ~held >> r & 1]
+            reason = f"output block {block} lacks the contributions of ranks {missing}"
+        raise WrongProgram(reason, me.number)
 
 
-def _input_identity(program: Program, rank: int, block: int) -> int | None:
-    """Which piece of the collective's data an input block is; None where the input has nothing."""
+def _first_identity(program: Program, rank: int) -> int | None:
+    """Which piece of the collective's data a rank's first input block is; the others follow. None
+    where the input has nothing."""
     match program.kind:
         case Kind.ALL_REDUCE | Kind.REDUCE | Kind.REDUCE_SCATTER:
-            return block
-        case Kind.ALL_GATHER:
-            return rank * program.pieces + block
-        case Kind.ALL_TO_ALL:
-            return rank * program.input_blocks + block
+            return 0
+        case Kind.ALL_GATHER | Kind.ALL_TO_ALL:
+            return rank * program.input_blocks
         case _:
-            return block if rank == program.root else None
+            return 0 if rank == program.root else None
 
 
-def _expected(program: Program, rank: int, block: int) -> _Value | None:
-    """The contents that an output block must have in the end; None for any."""
+def _expected(program: Program, rank: int) -> Iterator[_Piece]:
+    """The contents that a rank's output must have in the end, from the first block on; nothing for
+    any."""
     everybody = (1 << program.ranks) - 1
-    pieces = program.pieces
+    pieces, blocks = program.pieces, program.output_blocks
     match program.kind:
         case Kind.ALL_REDUCE:
-            return block, everybody
+            yield blocks, 0, everybody
         case Kind.REDUCE:
-            return (block, everybody) if rank == program.root else None
+            if rank == program.root:
+                yield blocks, 0, everybody
         case Kind.REDUCE_SCATTER:
-            return rank * pieces + block, everybody
+            yield blocks, rank * pieces, everybody
         case Kind.ALL_GATHER:
-            return block, 1 << block // pieces
+            for source in range(program.ranks):
+                yield pieces, source * pieces, 1 << source
         case Kind.ALL_TO_ALL:
-            source, piece = divmod(block, pieces)
-            identity = source * program.input_blocks + rank * pieces + piece
-            return identity, 1 << source
+            for source in range(program.ranks):
+                yield pieces, source * program.input_blocks + rank * pieces, 1 << source
         case _:
-            return block, 1 << program.root
+            yield blocks, 0, 1 << program.root

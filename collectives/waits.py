@@ -6,8 +6,9 @@ from collections import defaultdict
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
+from typing import Protocol
 
-from collectives.program import RECEIVES, Action, At, Blocks, Buffer, Program, Sequence, Step
+from collectives.program import RECEIVES, Action, At, Blocks, Buffer, Program, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,18 @@ def _kept(itself: _Itself, participant: int) -> tuple[tuple[Waits, ...], ...]:
     )
 
 
-def reads(step: Step) -> frozenset[tuple[Buffer, int]]:
+class Moves(Protocol):
+    """A step, or one that is to be: what it does to which blocks."""
+
+    @property
+    def action(self) -> Action: ...
+    @property
+    def source(self) -> Blocks | None: ...
+    @property
+    def target(self) -> Blocks | None: ...
+
+
+def reads(step: Moves) -> frozenset[tuple[Buffer, int]]:
     """Blocks that a step reads when it is posted or applied."""
     blocks = set() if step.source is None else set(step.source)
     if step.action in (Action.REDUCE, Action.ADD) and step.target is not None:
@@ -64,7 +76,7 @@ def reads(step: Step) -> frozenset[tuple[Buffer, int]]:
     return frozenset(blocks)
 
 
-def writes(step: Step) -> frozenset[tuple[Buffer, int]]:
+def writes(step: Moves) -> frozenset[tuple[Buffer, int]]:
     """Blocks that a step writes."""
     return frozenset() if step.target is None else frozenset(step.target)
 
