@@ -205,6 +205,7 @@ def run_experiment(
                 places,
                 spec.hang_after_ns,
                 launcher.stop,
+                capture.flush if capture is not None else lambda: None,
                 real_time=kernel.real_time,
             )
         )

@@ -149,18 +149,22 @@ def run(
         in_order = None
         if resolved.placement == OPTIMIZE:
             in_order, resolved, inputs = _placed(resolved, inputs, report)
-        run_session(
-            resolved,
-            kernel,
-            directory,
-            report,
-            inputs,
-            _import_what_follows,
-            _idle_times_ns,
-            stall_timeout_s,
-            stop,
-            live,
-        )
+        try:
+            run_session(
+                resolved,
+                kernel,
+                directory,
+                report,
+                inputs,
+                _import_what_follows,
+                _idle_times_ns,
+                stall_timeout_s,
+                stop,
+                live,
+            )
+        except RuntimeError as failure:
+            _tell_more(failure, directory, resolved)
+            raise
         if twin:
             report(Progress("twin", "native run done; its twin follows on the virtual kernel"))
             from analysis.results.judged import TWIN
@@ -174,6 +178,14 @@ def run(
         from groundwire.finishing import finish
 
         return finish(directory, report, pages=pages)
+
+
+def _tell_more(failure: RuntimeError, directory: Path, spec: Spec) -> None:
+    """Add to the words of a run that hangs what its captures tell."""
+    from groundwire.mpi_hangs import tell_mpi_messages
+
+    if told := tell_mpi_messages(directory, spec):
+        failure.args = (f"{failure}\n{told}",)
 
 
 def _placed(

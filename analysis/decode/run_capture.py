@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from ipaddress import IPv4Address
+from pathlib import Path
 
 from analysis.decode.attribution import Attribution, attribute
 from analysis.decode.gloo.connection_groups import LoggedCollective, LoggedConnection
@@ -118,7 +119,12 @@ def logged_connections(run: Run) -> tuple[LoggedConnection, ...]:
 def clock_offset_ns(run: Run) -> int | None:
     """Packet time minus the ranks' CLOCK_MONOTONIC, as the capture noted it; None when it noted
     nothing. Raises RunError."""
-    path = run.directory / "capture" / INDEX_FILE
+    return offset_noted_in(run.directory)
+
+
+def offset_noted_in(directory: Path) -> int | None:
+    """The same of a run directory, which may be that of a run that failed. Raises RunError."""
+    path = directory / "capture" / INDEX_FILE
     if not path.exists():
         return None
     found = read_json(path)

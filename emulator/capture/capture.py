@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from emulator.capture.port import CaptureError, CapturePort, CaptureStats
-from emulator.capture.recorder import CapturePlan, record
+from emulator.capture.recorder import FLUSH, STOP, CapturePlan, record
 from emulator.capture.ring_room import Backend
 
 INDEX_FILE: Final = "index.json"
@@ -41,6 +41,12 @@ class Capture:
         assert self._process.pid is not None
         return self._process.pid
 
+    def flush(self) -> None:
+        """Have every packet that came before in its file, and write `index.json`; the capture goes
+        on. Raises CaptureError."""
+        if self._stats is None:
+            self._write_index(self._asked(FLUSH))
+
     def stop(self) -> list[CaptureStats]:
         """End the capture; returns when every packet that came before is in its file.
 
@@ -50,20 +56,25 @@ class Capture:
         if self._stats is not None:
             return self._stats
         try:
-            self._control.send("stop")
+            self._stats = self._asked(STOP)
+        finally:
+            self._process.join()
+            self._control.close()
+        self._write_index(self._stats)
+        return self._stats
+
+    def _asked(self, what: str) -> list[CaptureStats]:
+        try:
+            self._control.send(what)
             outcome = self._control.recv()
         except (EOFError, OSError) as error:
             self._process.join()
             raise CaptureError(
                 f"the capture process ended by itself (exit code {self._process.exitcode})"
             ) from error
-        self._process.join()
-        self._control.close()
         if isinstance(outcome, str):
             raise CaptureError(outcome)
-        self._stats = list(outcome)
-        self._write_index(self._stats)
-        return self._stats
+        return list(outcome)
 
     def _write_index(self, stats: Sequence[CaptureStats]) -> None:
         # Packets carry CLOCK_REALTIME, the ranks' log CLOCK_MONOTONIC: this joins the two.

@@ -30,6 +30,9 @@ class PcapFile:
         self.packets += count
         self._write(records)
 
+    def flush(self) -> None:
+        self._file.flush()
+
     def close(self) -> None:
         self._file.close()
 

@@ -27,6 +27,9 @@ from emulator.ports.idle_filler import FILLER_ETHERTYPE
 
 # Time stamps are switched on by the kernel's worker thread, some time after the request.
 _STAMPS_ON_S: Final = 0.02
+FLUSH: Final = "flush"
+STOP: Final = "stop"
+"""The questions to the process; each is answered by a list of CaptureStats."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ def record(plan: CapturePlan, control: Connection) -> None:
     """Body of the capture process.
 
     Sends "ring" or "socket" once every packet is being captured so, or the message of an error;
-    stops when anything comes back or the other end is gone; then sends the list of CaptureStats.
+    answers FLUSH, and goes on; stops at anything else or when the other end is gone, and answers.
     """
     ignore_ending_signals()
     try:
@@ -67,7 +70,8 @@ def record(plan: CapturePlan, control: Connection) -> None:
         return
     try:
         control.send(backend)
-        _loop(taps, control, pause_s)
+        while _loop(taps, control, pause_s):
+            control.send([_flush(tap) for tap in taps])
         stats = [_finish(tap) for tap in taps]
     except OSError as error:
         control.send(f"{plan.directory}: {error}")
@@ -125,7 +129,8 @@ def _rings(plan: CapturePlan) -> tuple[int, ...] | None:
     return frames_in_virtual_time(plan.backend, rates, plan.held_ns, plan.snaplen, free_bytes)
 
 
-def _loop(taps: Sequence[_Tap], control: Connection, pause_s: float) -> None:
+def _loop(taps: Sequence[_Tap], control: Connection, pause_s: float) -> bool:
+    """Write what comes until somebody asks; whether that is for FLUSH."""
     poller = select.epoll()
     by_descriptor = {tap.capture.socket.fileno(): tap for tap in taps}
     for descriptor in by_descriptor:
@@ -146,6 +151,18 @@ def _loop(taps: Sequence[_Tap], control: Connection, pause_s: float) -> None:
                 tap = by_descriptor[descriptor]
                 tap.capture.drain(tap.file)
     poller.close()
+    try:
+        return bool(control.recv() == FLUSH)
+    except EOFError:
+        return False
+
+
+def _flush(tap: _Tap) -> CaptureStats:
+    while tap.capture.drain(tap.file):
+        pass
+    tap.counter.read()
+    tap.file.flush()
+    return _stats(tap)
 
 
 def _finish(tap: _Tap) -> CaptureStats:
@@ -155,6 +172,10 @@ def _finish(tap: _Tap) -> CaptureStats:
     tap.counter.read()
     tap.capture.close()
     tap.file.close()
+    return _stats(tap)
+
+
+def _stats(tap: _Tap) -> CaptureStats:
     return CaptureStats(
         node=tap.port.node,
         interface=tap.port.interface,

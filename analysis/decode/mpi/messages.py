@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from analysis.decode.gloo.stream import is_gloo
@@ -14,13 +15,14 @@ from analysis.decode.mpi.collectives import group_of, mpi_collectives
 from analysis.decode.mpi.exchanges import exchanges_of_messages, unpredicted
 from analysis.decode.mpi.frames import envelopes, rank_of_greeting
 from analysis.decode.mpi.records import lines_of
-from analysis.decode.run_capture import clock_offset_ns
+from analysis.decode.run_capture import clock_offset_ns, offset_noted_in
 from analysis.decode.tcp.assembly import connections
 from analysis.decode.tcp.pcap import Packets, read_pcap
 from analysis.decode.tcp.stream import Direction, TcpConnection
 from analysis.runs.collectives import two_frames_ns
 from analysis.runs.mpi_messages import MpiMessage, write_mpi_messages
 from analysis.runs.run import Run
+from topologies.fabrics.fabric import Fabric
 
 OTHER: Final = "other"
 
@@ -113,6 +115,34 @@ def _messages(
         )
 
 
+def _captured(
+    files: Sequence[Packets], fabric: Fabric, hosts: Iterable[str]
+) -> dict[int, frozenset[int]]:
+    """The numbers of the files of each host, by its address."""
+    number_of = {packets.path.stem: number for number, packets in enumerate(files)}
+    captured = {}
+    for host in set(hosts):
+        ports = [link.port(host).interface for link in fabric.links_of[host]]
+        address = int(fabric.by_name[host].address)
+        captured[address] = frozenset(number_of[port] for port in ports if port in number_of)
+    return captured
+
+
+def messages_so_far(directory: Path, fabric: Fabric, hosts: Sequence[str]) -> list[MpiMessage]:
+    """The messages between ranks on these hosts that the captures of a run directory have, also
+    where the run has not come to its end. Raises CaptureFormatError, RunError, OSError."""
+    files = [read_pcap(path) for path in sorted((directory / "capture").glob("*.pcap"))]
+    number_of = {packets.path.stem: packets for packets in files}
+    ports = [link.port(host).interface for host in set(hosts) for link in fabric.links_of[host]]
+    own = [number_of[port] for port in sorted(ports) if port in number_of]
+    offset_ns = offset_noted_in(directory) or 0
+    return [
+        message
+        for each in mpi_connections(own, _captured(own, fabric, hosts), offset_ns)
+        for message in each.messages
+    ]
+
+
 def add_mpi_messages(run: Run) -> int:
     """Write `mpi.jsonl` of a run whose captures have messages of OpenMPI, in the order in which
     they were sent, and add to the logs of ranks what they are parts of; returns how many there are.
@@ -121,12 +151,7 @@ def add_mpi_messages(run: Run) -> int:
     Raises CaptureFormatError, RunError, OSError."""
     told = any(log.collectives for log in run.ranks)
     files = [read_pcap(path) for path in run.captures]
-    number_of = {packets.path.stem: number for number, packets in enumerate(files)}
-    captured = {}
-    for host in set(run.hosts):
-        ports = [link.port(host).interface for link in run.fabric.links_of[host]]
-        address = int(run.fabric.by_name[host].address)
-        captured[address] = frozenset(number_of[port] for port in ports if port in number_of)
+    captured = _captured(files, run.fabric, run.hosts)
     others: Counter[int] = Counter()
 
     def other(connection: TcpConnection) -> None:

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from collectives.waiting_ring import waiting_ring
 from emulator.ranks.failures.calls import Call, Calls, named_ranks
 
 _STACK_LINES = 6
@@ -38,6 +39,11 @@ class Doing:
     python: tuple[Frame, ...] = ()
     native: tuple[str, ...] = ()
     gone: bool = False
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it has a stack: Python's, or functions behind a system call."""
+        return bool(self.python) or len(self.native) > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +128,12 @@ class Hang:
             yield f"{prefix}cycle: {ring}"
         waiting = [states[0].rank for states in self._together().values()]
         told = dict.fromkeys((*self.absent, *self.cycle, *waiting, *by_rank))
-        shown = [by_rank[rank] for rank in told if by_rank[rank].doing.python]
+        shown = [by_rank[rank] for rank in told if by_rank[rank].doing.is_known]
         for state in shown[:_STACKS_SHOWN]:
             yield f"{prefix}stack of rank {state.rank}:"
             yield from (f"  {frame}" for frame in state.doing.python[:_STACK_LINES])
-            yield from (f"  below it: {each}" for each in state.doing.native[:_STACK_LINES])
+            below = "below it: " if state.doing.python else ""
+            yield from (f"  {below}{each}" for each in state.doing.native[:_STACK_LINES])
 
 
 def _absent(state: RankState) -> str:
@@ -176,7 +183,7 @@ def find_hang(
     )
     wanted = {each for whom in waits_for.values() for each in whom}
     absent = tuple(sorted(rank for rank in wanted if waiting.get(rank) is None))
-    return Hang(job, at_ns, states, absent, _ring(waits_for))
+    return Hang(job, at_ns, states, absent, waiting_ring(waits_for))
 
 
 def _awaited(calls: Calls, rank: int, everybody: Sequence[int]) -> Call | None:
@@ -238,23 +245,3 @@ def _has_other_end(calls: Calls, rank: int, call: Call) -> bool:
         and other.number >= call.number
         for other in calls.by_rank.get(call.root, ())
     )
-
-
-def _ring(waits_for: Mapping[int, Sequence[int]]) -> tuple[int, ...]:
-    """Ranks that wait for each other in a ring, from its lowest on: the shortest one through the
-    lowest rank that is in any. Empty where there is none."""
-    for first in sorted(waits_for):
-        before: dict[int, int] = {}
-        left = [first]
-        while left:
-            rank = left.pop(0)
-            for other in waits_for.get(rank, ()):
-                if other == first:
-                    ring = [rank]
-                    while ring[-1] != first:
-                        ring.append(before[ring[-1]])
-                    return tuple(reversed(ring))
-                if other not in before:
-                    before[other] = rank
-                    left.append(other)
-    return ()

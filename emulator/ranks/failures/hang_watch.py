@@ -38,7 +38,8 @@ class HangWatch:
 
     `places` are the jobs, by name, with the folder of their ranks' logs and how many ranks they
     have. `on_hang` is called from a thread when the run hangs for `bound_ns` (None: it is not
-    looked for).
+    looked for). `before_end` is called when somebody else has found out, as a kernel that ends then
+    takes with it what is not in files.
     """
 
     def __init__(
@@ -49,18 +50,19 @@ class HangWatch:
         places: Sequence[tuple[str, Path, int]],
         bound_ns: int | None,
         on_hang: Callable[[RunHangs], None],
+        before_end: Callable[[], None],
         *,
         real_time: bool,
     ) -> None:
         self._network, self._launcher, self._directory = network, launcher, run_directory
         self._places, self._bound_ns, self._on_hang = places, bound_ns, on_hang
-        self._real_time = real_time
+        self._before_end, self._real_time = before_end, real_time
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="hang-watch", daemon=True)
 
     def __enter__(self) -> HangWatch:
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGUSR1, lambda number, frame: self.tell())
+            signal.signal(signal.SIGUSR1, lambda number, frame: self._tell_at_end())
         if self._bound_ns is not None:
             self._thread.start()
         return self
@@ -91,6 +93,10 @@ class HangWatch:
             found.append(hang.as_dict() | {"said": words})
         (self._directory / HANG_FILE).write_text(json.dumps(found, indent=1) + "\n")
         return "\n".join(filter(None, said))
+
+    def _tell_at_end(self) -> None:
+        self.tell()
+        self._before_end()
 
     def _watch(self) -> None:
         assert self._bound_ns is not None

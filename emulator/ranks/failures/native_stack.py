@@ -1,4 +1,5 @@
-"""The waits of a thread below Python: its system call, and the functions on its stack.
+"""The waits of a thread below Python: its system call, and the functions on its stack, those of a
+program that is not Python's too.
 
 Libraries keep no frame pointers, and to unwind their stacks takes tables that only debuggers read.
 So addresses on the stack are taken that follow an instruction that calls: they are, or were, where
@@ -28,6 +29,7 @@ _ORIG_AX, _IP, _SP = 15, 16, 19
 _STACK_BYTES = 4096
 _FUNCTIONS = 8
 _LIBRARY = re.compile(r"(libtorch|libc10|libgloo|libmpi|libjax|xla_extension|libucp)[^/]*\.so")
+_PYTHON = re.compile(r"python[\d.]*$")
 
 _libc = ctypes.CDLL("libc.so.6", use_errno=True)
 _libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
@@ -43,8 +45,8 @@ class _Mapping:
 
 
 def native_stack(pid: int) -> tuple[str, ...]:
-    """The system call of a process's first thread, and "FILE+OFFSET" of the libraries' code that
-    is on its stack, innermost first. Empty where that is not to be had."""
+    """The system call of a process's first thread, and "FILE+OFFSET" of the code of libraries, and
+    of its program, that is on its stack, innermost first. Empty where that is not to be had."""
     with suppress(OSError, struct.error):
         held = _held(pid)
         if held is None:
@@ -107,11 +109,16 @@ def _follows_call(code: bytes) -> bool:
 
 
 def _mappings(pid: int) -> list[_Mapping]:
-    """The code of libraries that is mapped, in order."""
+    """The code of libraries that is mapped, and of the program where it is no Python, in order."""
     found = []
+    program = os.readlink(f"/proc/{pid}/exe")
+    if _PYTHON.match(Path(program).name):
+        program = ""
     for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
         words = line.split(maxsplit=5)
-        if len(words) == 6 and "x" in words[1] and _LIBRARY.search(words[5]):
+        if len(words) < 6 or "x" not in words[1]:
+            continue
+        if words[5] == program or _LIBRARY.search(words[5]):
             start, _, end = words[0].partition("-")
             found.append(_Mapping(int(start, 16), int(end, 16), int(words[2], 16), words[5]))
     return found

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from emulator.ranks.failures.hang import Doing, Frame
 from emulator.ranks.failures.native_stack import native_stack
-from workloads.observer import OBSERVER, STACKS
+from workloads.observer import OBSERVER, PLAN_FILE, PLAN_VARIABLE, STACKS
 from workloads.observer.stacks import SIGNAL
 
 _ANSWER_S = 0.02
@@ -23,11 +23,14 @@ _FRAME = re.compile(r'  File "(.*)", line (\d+) in (.*)')
 _OURS = str(OBSERVER)
 _BELOW_OURS = threading.__file__
 """The modules in which the observer waits."""
+_OF_MPI = (b"OMPI_COMM_WORLD_RANK", b"PMI_RANK")
+"""The variables by which OpenMPI and MPICH name a rank."""
 
 
 def doings(ranks: Path, pids: Mapping[int, int], real_time: bool) -> dict[int, Doing]:
     """The doings of each rank whose log is in the folder `ranks`. `pids` are the processes that
-    were started for ranks, by rank."""
+    were started for ranks, by rank; ranks that `mpirun` has started are found."""
+    pids = {**pids, **_of_mpi(ranks)}
     pythons = {rank: pid for rank, pid in _pythons(ranks) if _listens(pid)}
     before = {rank: _written(ranks, rank, pid) for rank, pid in pythons.items()}
     for pid in pythons.values():
@@ -53,6 +56,24 @@ def _pythons(ranks: Path) -> Iterator[tuple[int, int]]:
         reverse=True,
     )
     yield from numbers  # of a rank's several, the first one that was started comes last
+
+
+def _of_mpi(ranks: Path) -> dict[int, int]:
+    """The processes that `mpirun` has started for ranks, by rank: of a rank's several, the first
+    one that has MPI's library, or the first one."""
+    ours = f"{PLAN_VARIABLE}={ranks / PLAN_FILE}".encode()
+    found: dict[int, tuple[bool, int]] = {}
+    for pid in sorted(int(name) for name in os.listdir("/proc") if name.isdigit()):
+        with suppress(OSError):
+            variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            if ours not in variables:
+                continue
+            named = (each.partition(b"=") for each in variables)
+            rank = next((int(value) for name, _, value in named if name in _OF_MPI), None)
+            if rank is not None:
+                without = "/libmpi" not in Path(f"/proc/{pid}/maps").read_text()
+                found[rank] = min(found.get(rank, (True, pid)), (without, pid))
+    return {rank: pid for rank, (_, pid) in found.items()}
 
 
 def _file(ranks: Path, rank: int, pid: int) -> Path:
