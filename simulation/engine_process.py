@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import subprocess
-import threading
+import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import IO
@@ -44,43 +44,43 @@ def run_engine(scenario: Mapping[str, Column], progress: Report | None = None) -
     engine.
     """
     asked = np.array([0 if progress is None else _PROGRESS_MS], dtype=np.int64)
-    with subprocess.Popen(
-        [str(engine_program())],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as process:
+    with (
+        tempfile.TemporaryFile() as said,
+        subprocess.Popen(
+            [str(engine_program())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=said,
+        ) as process,
+    ):
         try:
-            return _exchange(process, pack({**scenario, "progress_ms": asked}), progress)
+            parts = pack({**scenario, "progress_ms": asked})
+            timeline = _exchange(process, parts, progress)
+            status = process.wait()
         except BaseException:
             process.kill()
             raise
+        if status != 0:
+            said.seek(0)
+            words = said.read().decode(errors="replace").strip()
+            raise SimulationError(f"packet engine: {words or f'ended with status {status}'}")
+    return EngineTimeline(unpack(timeline))
 
 
 def _exchange(
     process: subprocess.Popen[bytes],
     parts: Iterable[bytes | memoryview],
     progress: Report | None,
-) -> EngineTimeline:
+) -> bytes:
     assert process.stdin is not None
     assert process.stdout is not None
-    assert process.stderr is not None
-    said: list[bytes] = []
-    listener = threading.Thread(target=lambda: said.append(process.stderr.read()), daemon=True)  # type: ignore[union-attr]
-    listener.start()
     try:
         for part in parts:
             process.stdin.write(part)
         process.stdin.close()
     except BrokenPipeError:
         pass  # it says why
-    timeline = _answer(process.stdout, progress)
-    status = process.wait()
-    listener.join()
-    if status != 0:
-        words = b"".join(said).decode(errors="replace").strip()
-        raise SimulationError(f"packet engine: {words or f'ended with status {status}'}")
-    return EngineTimeline(unpack(timeline))
+    return _answer(process.stdout, progress)
 
 
 def _answer(stream: IO[bytes], progress: Report | None) -> bytes:
