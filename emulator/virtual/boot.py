@@ -16,6 +16,7 @@ from emulator.virtual.failure import VirtualKernelError
 from emulator.virtual.followed_file import FollowedFile
 from emulator.virtual.host.core import Core
 from emulator.virtual.host.limits import refuse_tight_limits, refused_by_host
+from emulator.virtual.host.run_delay import RunDelay
 from emulator.virtual.interrupts import Interrupts
 from emulator.virtual.memory.host_memory import killed_for_memory, memory_directory
 from emulator.virtual.memory.reserve import kept_reserve
@@ -197,6 +198,7 @@ def _watch(
     try:
         poller.register(pidfd, select.POLLIN)
         moved_ns, moved_at = 0, time.monotonic()
+        delay: RunDelay | None = None
         while not poller.poll(_POLL_S * 1000):
             core.settle()
             for file in files:
@@ -212,18 +214,28 @@ def _watch(
                 moved_ns, moved_at = now_ns, time.monotonic()
                 memory_watch.reset()
                 running.clear()
+                delay = None
                 if on_time is not None:
                     on_time(now_ns, clock.sent_bytes())
             elif memory_watch.is_thrashing():
                 return "out-of-memory", memory_watch.describe()
-            elif time.monotonic() - moved_at > guest.stall_timeout_s:
+            elif _stood_s(moved_at, delay) > guest.stall_timeout_s:
                 return "stalled", (
                     f"no virtual time passed for {guest.stall_timeout_s:g} real seconds "
+                    f"in which the host had a processor for it "
                     f"(it stands at {now_ns / 1e9:.9f} s): something computes or polls without end"
                     + "".join(f": {who}" for who in running)
                 )
             elif time.monotonic() - moved_at > _INTERRUPTS_AFTER_S:
+                delay = delay or RunDelay(process)
+                delay.look()
                 interrupts.interrupt()
     finally:
         os.close(pidfd)
     return None
+
+
+def _stood_s(moved_at: float, delay: RunDelay | None) -> float:
+    """Real seconds without virtual time, less those in which the host ran others in place of the
+    guest."""
+    return time.monotonic() - moved_at - (0 if delay is None else delay.seconds())

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -96,6 +99,25 @@ def test_a_standstill_names_the_function(kernel: KernelImage, compiled: Compiled
     assert "program, count_for_ever" in result.message
     assert said
     assert said[0].startswith("a process (pid ")
+
+
+def test_a_host_that_runs_others_is_no_standstill(kernel: KernelImage, compiled: Compiled) -> None:
+    """The program computes for a second on processors that others want, too."""
+    program = compiled(
+        "#include <time.h>\n"
+        "volatile unsigned long n;\n"
+        "int main(void) { for (unsigned long i = 0; i < 400000000; i++) n++; }\n"
+    )
+    spec = GuestSpec(argv=(str(program),), memory_bytes=512 * 10**6, stall_timeout_s=3.0)
+    command = [sys.executable, "-c", "while True: pass"]
+    others = [subprocess.Popen(command) for _ in range(5 * len(os.sched_getaffinity(0)))]
+    try:
+        result = run_guest(kernel, spec, print)
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+    assert result.reason == "exited", result.message
 
 
 def test_more_pages_than_the_host_grants_mappings(guest: Guest, compiled: Compiled) -> None:
