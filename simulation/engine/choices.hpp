@@ -73,6 +73,8 @@ class Choices {
         return asked.port[taken];
     }
 
+    size_t size() const { return sets_.size(); }
+
     std::vector<int64_t> moves() const {
         std::vector<int64_t> found;
         for (const gwroute_state& each : switches_) found.push_back(int64_t(each.moves));

@@ -91,6 +91,7 @@ struct Endpoint : Window {
     // When a packet that its port held leaves.
     void leaves_port(Time leaves_ns, int64_t size_bytes);
     // Something that was set to happen at a time.
+    void is_unreachable(int64_t seq, Time now);
     void fire(What what, Time now);
     void release_acks(Time now);
     const WheelPlace& place_of(What timer) const { return timer == What::kAckTimer ? ack_place_ : timer_place_; }
@@ -117,7 +118,7 @@ struct Endpoint : Window {
   private:
     friend class Bbr;
     enum Again { kNothing, kResendLost, kSendNew };
-    enum Resent { kSentAgain, kNoRoom, kWaitsInPort };
+    enum Resent { kSentAgain, kNoRoom, kWaitsInPort, kNoWay };
     enum Timer : uint8_t { kNoTimer, kRto, kProbe, kReorder, kRoom };
     static constexpr int64_t kAckPortBytes = 2;  // an acknowledgement alone in its port (skb_set_tcp_pure_ack)
     static constexpr int64_t kUnpaced = 10;      // segments from which on it is paced (tcp_update_skb_after_send)
@@ -183,6 +184,7 @@ struct Endpoint : Window {
     void try_to_open(bool ece);
     void keep_open();
     void begin_cwr();
+    bool has_route() const { return route != kNobody; }
     void begin_reduction();
     void reduce(int64_t delivered, int64_t lost_now, bool advanced);
     void end_reduction() {
@@ -311,6 +313,8 @@ struct Endpoint : Window {
     // Timers.
     int64_t min_rto_us_, mdev_us_, rttvar_us_, mdev_max_us_, rtt_seq_ = 0, rto_jiffies_ = 0;
     Timer timer_ = kNoTimer;
+    int64_t backoff_ = 0;        // how often the time until the retransmission timer was doubled
+    int64_t unsent_probes_ = 0;  // one after the other, for which there was no route
     Time timer_ns_ = 0, timer_set_for_ = 0;
     WheelPlace timer_place_, ack_place_;
 

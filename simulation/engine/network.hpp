@@ -22,6 +22,8 @@ struct Endpoint;
 class QueuePair;
 class Programs;
 class Choices;
+class Reroutes;
+struct LinkFaults;
 
 // The place of a socket's timer on the kernel's timer wheel: until when, at what level, and since how many others were
 // put there.
@@ -44,6 +46,7 @@ class Network {
     std::vector<QueuePair*> queue_pairs;  // likewise
     Programs* programs = nullptr;
     Choices* choices = nullptr;         // of next hops
+    Reroutes* reroutes = nullptr;       // while links go down and come back
     uint32_t came_by = kNobody;         // the link over which the packet came that goes on
     int64_t sent = 0, hops = 0;         // packets that left hosts; passages of ports
     Time now_ns = 0;
@@ -124,7 +127,7 @@ class Network {
     // The load of a port, by which next hops are chosen.
     uint64_t load(uint32_t port, Time now);
     // The ports of both directions of a link change from now on (gwport_change).
-    void impair(uint32_t link, int64_t rate_bps, Time delay_ns, int64_t loss_q32, int64_t corrupt_q32, Time now);
+    void impair(uint32_t link, int64_t rate_bps, Time delay_ns, const LinkFaults& faults, Time now);
 
     // When the next thing happens, kNever if nothing does.
     Time next_ns() const;
@@ -150,6 +153,7 @@ class Network {
     void begin(const Event& event, Time now);
     bool go_on(Time now);
     bool goes_on(uint32_t packet, Time now);
+    uint32_t onward(Packet& packet, uint32_t word, Time now);
     void prefetch_place(const Packet& packet) const;
 
     PortWheel wheel_;

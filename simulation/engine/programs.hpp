@@ -36,6 +36,7 @@ enum class Operation : int32_t {
     kPassedOn,     // latch, mark, stream or -1, count of streams; these, which ask next
     kFollow,       // list of steps: the program's part of each
     kImpair,       // row of the faults
+    kReroute,      // state of the routes
 };
 
 // The way of a pair's messages: the number of a pair is that of its sending end as well.
@@ -92,6 +93,8 @@ class Programs {
         for (size_t i = programs_.size(); i--;) advance(int32_t(i), begin_ns_);
     }
     bool are_over() const { return !left_ && !driver_; }
+    // Routes have this state from now on.
+    void reroute(int32_t state);
     const std::vector<int64_t>& stamps() const { return stamps_; }
     const Pair& pair(uint32_t number) const { return pairs_[number]; }
     size_t pairs() const { return pairs_.size(); }
@@ -314,6 +317,7 @@ class Programs {
     Span<int32_t> code_;
     Span<double> numbers_;
     Span<int64_t> faults_;
+    Span<int32_t> pair_places_;  // where the ways of pairs begin, or of each entropy value of each pair
     std::vector<Pair> pairs_;
     std::unordered_map<uint32_t, Within> within_;  // by pair
     std::vector<uint32_t> value_routes_;  // of each entropy value of each pair
@@ -356,6 +360,7 @@ inline Programs::Programs(const Columns& from, Network& network, const TcpSettin
       code_(from.shorts("program.code")),
       numbers_(from.floats("program.numbers")),
       faults_(from.ints("fault.rows")),
+      pair_places_(from.shorts("pair.place")),
       has_nodes_(from.number("has_nodes")) {
     auto source = from.shorts("pair.source"), destination = from.shorts("pair.destination");
     auto reverse = from.shorts("pair.reverse"), links = from.shorts("pair.links");
@@ -476,6 +481,7 @@ inline int64_t Programs::length_of(int64_t at) const {
         case Operation::kStamp:
         case Operation::kFollow:
         case Operation::kImpair:
+        case Operation::kReroute:
             return 2;
         case Operation::kSleepLate:
         case Operation::kSetLate:
@@ -556,6 +562,9 @@ inline void Programs::run_to_wait(int32_t number, Time now) {
                 break;
             case Operation::kImpair:
                 impair(words[1], now);
+                break;
+            case Operation::kReroute:
+                reroute(words[1]);
                 break;
             case Operation::kSetLate:
                 late_ns_[size_t(words[1])] = std::max(0.0, double(now - begin_ns_) - numbers_[size_t(words[2])]);

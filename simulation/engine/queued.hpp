@@ -75,9 +75,10 @@ struct SwitchMemory {
     int64_t bytes = 0, headroom_bytes = 0;
 };
 
-// Faults of a link.
+// Faults of a link. One that is down carries nothing but pauses, and takes nothing.
 struct LinkFaults {
     int64_t loss_q32 = 0, corrupt_q32 = 0;
+    bool down = false;
 };
 
 struct QueuedState {
@@ -114,7 +115,7 @@ class Queued {
     void update(Time now);
     void fire(Time now, std::vector<uint32_t>& arrived);
     // As of gw_apply: what is in transmission, or on the wire, stays what it is.
-    void impair(int64_t rate_bps, Time delay_ns, int64_t loss_q32, int64_t corrupt_q32, Time now) {
+    void impair(int64_t rate_bps, Time delay_ns, const LinkFaults& faults, Time now) {
         update(now);
         if (port_.rate_bps != rate_bps) {
             if (port_.free_frac) ++port_.free_ns;  // the fraction is in units of the old rate
@@ -123,8 +124,7 @@ class Queued {
             port_.costs = new LineCosts(rate_bps);
         }
         port_.delay_ns = delay_ns;
-        state_.faults.loss_q32 = loss_q32;
-        state_.faults.corrupt_q32 = corrupt_q32;
+        state_.faults = faults;
         update(now);
     }
     // The neighbour has places again (gw_give_credits).
@@ -238,8 +238,8 @@ inline Time Queued::send(uint32_t number, Time now) {
         transmit(number);
     } else {
         Queue& queue = queue_of(packet, found, held);
-        if (!admits(packet, found, queue, held, now)) {
-            if (trims(packet, *found.options, held, now)) {
+        if (state_.faults.down || !admits(packet, found, queue, held, now)) {
+            if (!state_.faults.down && trims(packet, *found.options, held, now)) {
                 update(now);
                 net_.arm(number_);
                 return kHeld;
@@ -275,7 +275,7 @@ inline bool Queued::trims(Packet& packet, const QueueOptions& options, const Hel
 
 // Whether nothing waits, and the transmitter becomes free within this nanosecond (gw_bypass).
 inline bool Queued::bypasses(const Packet& packet, TrafficClass& found, const Held& held, Time now) {
-    if (!state_.can_bypass || port_.free_ns > now || state_.backlogged ||
+    if (!state_.can_bypass || state_.faults.down || port_.free_ns > now || state_.backlogged ||
         !state_.pauses.empty() || state_.paused)
         return false;
     if (port_.free_frac && state_.sending) return false;
@@ -591,7 +591,7 @@ inline void Queued::transmit(uint32_t number) {
     }
     state_.wire_bytes += std::max<int64_t>(packet.length, kLeastBytes) + kOverheadBytes;
     bool is_lost = packet.frame != Frame::kPause &&
-                   (state_.random.hits(state_.faults.loss_q32) || state_.random.hits(state_.faults.corrupt_q32));
+                   (state_.faults.down || state_.random.hits(state_.faults.loss_q32) || state_.random.hits(state_.faults.corrupt_q32));
     if (is_lost) ++port_.drops;
     if (int number = class_of(packet); packet.frame != Frame::kPause && state_.classes[size_t(number)].options->has_credits()) {
         state_.classes[size_t(number)].spent += packet.length;

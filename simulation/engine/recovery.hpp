@@ -419,7 +419,7 @@ inline void Endpoint::retransmit_lost(Time now) {
 
 // As of tcp_retransmit_skb. A probe does not count as what was sent again.
 inline Endpoint::Resent Endpoint::send_again(uint32_t place, Time now, bool is_probe) {
-    Resent found = waits_in_port(unacked_[place], now) ? kWaitsInPort : kNoRoom;
+    Resent found = waits_in_port(unacked_[place], now) ? kWaitsInPort : has_route() ? kNoRoom : kNoWay;
     if (found == kNoRoom) {
         int64_t room = mss - option_bytes_;
         if (option_bytes_) split(place);

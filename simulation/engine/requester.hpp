@@ -2,6 +2,7 @@
 // The sending half of a queue pair, and what acknowledgements do to it: as rxe_req.c, rxe_comp.c and rxe_congestion.c.
 #pragma once
 #include "queue_pair.hpp"
+#include "reroutes.hpp"
 
 inline QueuePair::QueuePair(Network& network, uint32_t number, const RoceSetting& roce, const DeviceSetting& device,
                             CompletionQueue& completions, uint32_t completions_number)
@@ -392,12 +393,15 @@ inline void QueuePair::path_loses(int64_t psn, Time now) {
 
 // Gives a packet to the host's port (rxe_send).
 inline void QueuePair::emit(uint32_t number, Time now) {
-    uint32_t port = net.links[route];
+    bool has_route = net.packets[number].route != Reroutes::kNoRoute;
+    uint32_t port = has_route ? net.links[net.packets[number].route] : kNobody;
     ++held_;
-    Time leaves = net.send(port, number, now);
+    Time leaves = has_route ? net.send(port, number, now) : kLost;
     if (leaves == kLost) {
         if (net.packets[number].frame == Frame::kRequest)
-            throw BadScenario("a host's own port has no room for a packet of a queue pair, which ends the queue pair");
+            throw BadScenario(has_route ? "a host's own port has no room for a packet of a queue pair, or its link is down, "
+                                          "which ends the queue pair"
+                                        : "a host has no route for a packet of a queue pair, which ends the queue pair");
         --held_;
         net.packets.drop(number);
     } else if (leaves != kHeld) {

@@ -12,6 +12,7 @@
 #include "receiver.hpp"
 #include "recovery.hpp"
 #include "requester.hpp"
+#include "reroutes.hpp"
 #include "responder.hpp"
 #include "steps.hpp"
 #include "timers.hpp"
@@ -33,10 +34,10 @@ inline Time Network::next_of(const Port& port) const {
     return following;
 }
 
-inline void Network::impair(uint32_t link, int64_t rate_bps, Time delay_ns, int64_t loss_q32, int64_t corrupt_q32, Time now) {
+inline void Network::impair(uint32_t link, int64_t rate_bps, Time delay_ns, const LinkFaults& faults, Time now) {
     for (uint32_t number : {2 * link, 2 * link + 1}) {
         if (!ports[number].queued) continue;  // nothing goes over it
-        Queued(*this, number).impair(rate_bps, delay_ns, loss_q32, corrupt_q32, now);
+        Queued(*this, number).impair(rate_bps, delay_ns, faults, now);
         arm(number);
     }
 }
@@ -50,11 +51,30 @@ inline bool Programs::flow(int32_t pair, int32_t message, bool invites, Time now
 }
 
 inline void Programs::impair(int32_t row, Time now) {
-    constexpr size_t kNumbers = 5;
+    constexpr size_t kNumbers = 6;
     const int64_t* numbers = faults_.data + size_t(row) * kNumbers;
     if (row < 0 || size_t(row + 1) * kNumbers > faults_.size || size_t(numbers[0]) * 2 + 1 >= net_.ports.size())
         throw BadScenario("fault.rows: found a fault of no link");
-    net_.impair(uint32_t(numbers[0]), numbers[1], numbers[2], numbers[3], numbers[4], now);
+    net_.impair(uint32_t(numbers[0]), numbers[1], numbers[2], {numbers[3], numbers[4], numbers[5] != 0}, now);
+}
+
+// Ways from hosts change; those from switches are looked up by each packet.
+inline void Programs::reroute(int32_t state) {
+    Reroutes& ways = *net_.reroutes;
+    if (pair_places_.size != std::max(pairs_.size(), value_routes_.size()))
+        throw BadScenario("pair.place: found " + std::to_string(pair_places_.size) + " places");
+    ways.enter(size_t(state));
+    size_t values = value_routes_.empty() ? 0 : value_routes_.size() / pairs_.size();
+    for (size_t i = 0; i < pairs_.size(); ++i) {
+        if (!pairs_[i].hops) continue;
+        uint32_t place = uint32_t(pair_places_[i * std::max<size_t>(values, 1)]);
+        pairs_[i].route = ways.route(place);
+        pairs_[i].hops = ways.hops(place);
+        for (size_t value = 0; value < values; ++value)
+            value_routes_[i * values + value] = ways.route(uint32_t(pair_places_[i * values + value]));
+        if (Endpoint* end = net_.endpoints[i]) end->route = pairs_[i].route, end->hops = pairs_[i].hops;
+        if (QueuePair* end = net_.queue_pairs[i]) end->route = pairs_[i].route, end->hops = pairs_[i].hops;
+    }
 }
 
 inline Time Network::send(uint32_t number, uint32_t packet, Time now) {
@@ -215,6 +235,8 @@ inline void Network::begin(const Event& event, Time now) {
             return programs->write_on(*endpoints[event.whose], now);
         case What::kHost:
             return programs->hosts()->goes_on(event.whose);
+        case What::kUnreachable:
+            return endpoints[event.whose]->is_unreachable(event.value, now);
         case What::kAwake:
             return programs->has_slept(int32_t(event.whose), now);
         case What::kFluid:
@@ -237,6 +259,15 @@ inline void Network::begin(const Event& event, Time now) {
     }
 }
 
+// The link that a packet takes where its route's word is none; kNoRoute where nothing leads on.
+inline uint32_t Network::onward(Packet& packet, uint32_t word, Time now) {
+    if (word >= ports.size() + choices->size()) {
+        word = reroutes->take(packet, word);
+        if (word == Reroutes::kNoRoute || word < ports.size()) return word;
+    }
+    return choices->take(packet, uint32_t(word - ports.size()), now);
+}
+
 // To its next port; whether it has come instead.
 inline bool Network::goes_on(uint32_t number, Time now) {
     Packet& packet = packets[number];
@@ -248,7 +279,16 @@ inline bool Network::goes_on(uint32_t number, Time now) {
     }
     uint32_t next = links[packet.route + packet.hop];
     came_by = links[packet.route + packet.hop - 1];
-    if (next >= ports.size()) next = choices->take(packet, uint32_t(next - ports.size()), now);
+    if (next >= ports.size()) {
+        uint32_t word = next;
+        next = onward(packet, word, now);
+        if (next == Reroutes::kNoRoute) {
+            if (reroutes->tells(word, packet.sender, now) && packet.frame == Frame::kSegment)
+                at_processes(now + programs->pair(packet.sender).base_ns / 2, What::kUnreachable, packet.sender, packet.seq);
+            packets.drop(number);
+            return false;
+        }
+    }
     ++packet.hop;
     Time leaves = send(next, number, now);
     if (leaves >= 0) {

@@ -23,6 +23,10 @@ class Simulation {
         if (scenario.has("host.costs")) programs_->charge(std::make_unique<Hosts>(scenario, network, *programs_));
         choices_ = std::make_unique<Choices>(scenario, network);
         network.choices = choices_.get();
+        size_t words = network.ports.size() + choices_->size();
+        reroutes_ = std::make_unique<Reroutes>(scenario, network, words);
+        network.reroutes = reroutes_.get();
+        if (reroutes_->are_any()) programs_->reroute(0);
         if (!scenario.has("leaps.tolerance_ppm")) return;
         // Where the ways of messages, or links, change meanwhile, or switches take part, all is followed.
         bool is_steady = !scenario.ints("fault.rows").size && !scenario.shorts("choice.switch").size &&
@@ -51,6 +55,7 @@ class Simulation {
     std::vector<std::unique_ptr<SwitchMemory>> switches_;
     std::unique_ptr<Programs> programs_;
     std::unique_ptr<Choices> choices_;
+    std::unique_ptr<Reroutes> reroutes_;
     std::unique_ptr<Leaps> leaps_;
 };
 

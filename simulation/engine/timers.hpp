@@ -6,6 +6,9 @@
 #include "bbr.hpp"
 #include "endpoint.hpp"
 
+inline constexpr int64_t kMostRetries = 15;  // net.ipv4.tcp_retries2
+inline constexpr char kTimedOut[] = "a connection hears nothing after 15 retransmissions, which ends it";
+
 inline int64_t jiffies_of(int64_t microseconds) { return (microseconds + 999) / 1000; }
 
 // The kernel counts from -300 seconds on (INITIAL_JIFFIES), and ranks in the virtual kernel set out 10.5
@@ -51,7 +54,10 @@ inline void Endpoint::estimate(int64_t rtt_us) {
     }
 }
 
-inline void Endpoint::set_rto() { rto_jiffies_ = jiffies_of((srtt_us >> 3) + rttvar_us_); }
+inline void Endpoint::set_rto() {
+    rto_jiffies_ = jiffies_of((srtt_us >> 3) + rttvar_us_);
+    backoff_ = 0;
+}
 
 // As of tcp_event_new_data_sent and the end of tcp_write_xmit.
 inline void Endpoint::arm_after_sending(bool was_idle, bool probe, Time now) {
@@ -130,8 +136,15 @@ inline void Endpoint::try_for_room(Time now) {
     Skb& skb = queue_.front();
     if (skb.seq >= snd_una + window_bytes_) return;
     skb.push = true;
-    if (transmit(skb, now)) rearm(now);
-    else arm(kRoom, kNoRoomJiffies, now);
+    bool has_way = has_route();
+    if (transmit(skb, now)) {
+        unsent_probes_ = 0;
+        rearm(now);
+    } else {
+        if (!has_way && ++unsent_probes_ > kMostRetries) throw BadScenario(kTimedOut);
+        int64_t backed_off = std::max(rto_jiffies_, kLeastRtoJiffies) << unsent_probes_;
+        arm(kRoom, has_way ? kNoRoomJiffies : std::min(backed_off, kMaxRtoJiffies), now);
+    }
 }
 
 // As of tcp_send_loss_probe.
@@ -193,13 +206,27 @@ inline void Endpoint::timeout(Time now) {
     probe_seq_ = 0;
     sends_cwr_ = ecn;
     frto_ = fresh || retransmits_ > 0;
-    ++retransmits_;
+    if (++retransmits_ > kMostRetries) throw BadScenario(kTimedOut);
     if (send_again(0, now) == kNoRoom) {
         arm(kRto, kNoRoomJiffies, now);
         return;
     }
+    ++backoff_;
     rto_jiffies_ = std::min(2 * rto_jiffies_, kMaxRtoJiffies);
     arm(kRto, rto_jiffies_, now);
+}
+
+// A switch had no route for a segment: as of tcp_ld_RTO_revert, the last doubling of the time until the
+// retransmission timer is undone (RFC 6069).
+inline void Endpoint::is_unreachable(int64_t seq, Time now) {
+    if (seq != snd_una || !retransmits_ || !backoff_ || unacked_.empty()) return;
+    int64_t backoff = backoff_ - 1;
+    set_rto();
+    backoff_ = backoff;
+    rto_jiffies_ = std::min(rto_jiffies_ << backoff, kMaxRtoJiffies);
+    int64_t left = rto_jiffies_ - jiffies_of(now / 1000 - unacked_.front().sent_ns / 1000);
+    if (left > 0) arm(kRto, left, now);
+    else timeout(now);
 }
 
 // As of the end of tcp_xmit_retransmit_queue.

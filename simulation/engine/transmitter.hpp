@@ -316,9 +316,17 @@ inline bool Endpoint::transmit(Skb skb, Time now) {
 }
 
 // A packet goes into the host's port, and counts for its socket until it has left. False where the port has
-// no room: the window falls then, as of tcp_enter_cwr.
+// no room, or its link is down: the window falls then, as of tcp_enter_cwr. False as well where there is no route.
 inline bool Endpoint::into_port(uint32_t made, Time now) {
     Packet& packet = net.packets[made];
+    if (!has_route()) {
+        if (packet.data && throttled_) {
+            throttled_ = false;
+            tries_again_ = true;
+        }
+        net.packets.drop(made);
+        return false;
+    }
     packet.hop = 1;
     packet.sender = number;
     packet.stamp_ms = uint32_t(now / kJiffyNs);

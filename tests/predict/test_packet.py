@@ -291,10 +291,7 @@ def test_it_is_named_and_refuses_what_it_does_not_follow() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "named"),
     [
-        ("faults", "[{kind: link-down, link: h0-s0, at: 1ms}]", "kind link-down"),
-        ("faults", "[{kind: link-up, link: h0-s0, at: 1ms}]", "kind link-up"),
-        ("faults", "[{kind: flap, link: h0-s0, at: 0ms, every: 5ms, down: 1ms}]", "kind flap"),
-        ("faults", "[{kind: partition, nodes: [h0], at: 1ms}]", "kind partition"),
+        ("faults", "[{kind: freeze, rank: 0, at: 1ms, duration: 1ms}]", "kind freeze"),
         ("virtual.receive_coalescing", "10us", "receive_coalescing"),
     ],
 )

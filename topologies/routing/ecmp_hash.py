@@ -105,28 +105,35 @@ def flow_path(routes: Routes, source: str, destination: str, flow: FiveTuple, se
     `flow` must have these hosts' addresses. Raises ValueError when they cannot reach each other,
     and where switches choose by more than a hash.
     """
-    choice = routes.fabric.choice
-    if not choice.by_headers:
-        raise ValueError(f"routing {choice.kind}: a flow has no path of its own")
     path: list[NextHop] = []
     node = source
     while node != destination:
-        hops = routes.next_hops(node, destination)
-        if not hops:
+        hop = flow_hop(routes, node, source, destination, flow, seed)
+        if hop is None:
             raise ValueError(f"{node} has no route to {destination}")
-        hop = hops[0]
-        if len(hops) > 1 and isinstance(choice, Source):
-            number = (flow.source_port + flow.destination_port) & 0xFFFF
-            stride = routes.strides[routes.fabric.by_name[node].layer]
-            hop = hops[number // stride % len(hops)]
-        elif len(hops) > 1:
-            hashed = output_hash if node == source else forwarding_hash
-            seed_here = node_hash_seed(seed, node, choice)
-            drawn = hashed(flow, seed_here, hash_fields(choice))
-            hop = hops[select(drawn, routes.weights(node, destination))]
         path.append(hop)
         node = hop.node
     return tuple(path)
+
+
+def flow_hop(
+    routes: Routes, node: str, source: str, destination: str, flow: FiveTuple, seed: int
+) -> NextHop | None:
+    """The next hop of a flow's packets (`flow_path`) at a node, None where nothing leads on. Raises
+    ValueError where switches choose by more than a hash."""
+    choice = routes.fabric.choice
+    if not choice.by_headers:
+        raise ValueError(f"routing {choice.kind}: a flow has no path of its own")
+    hops = routes.next_hops(node, destination)
+    if len(hops) < 2:
+        return hops[0] if hops else None
+    if isinstance(choice, Source):
+        number = (flow.source_port + flow.destination_port) & 0xFFFF
+        stride = routes.strides[routes.fabric.by_name[node].layer]
+        return hops[number // stride % len(hops)]
+    hashed = output_hash if node == source else forwarding_hash
+    drawn = hashed(flow, node_hash_seed(seed, node, choice), hash_fields(choice))
+    return hops[select(drawn, routes.weights(node, destination))]
 
 
 def _keys_hash(flow: FiveTuple, hash_seed: int, fields: int) -> int:

@@ -97,6 +97,11 @@ class Routes:
         hops = self._hops[node]
         return tuple(hops[link] for link in self._links(node, destination))
 
+    def neighbours(self, node: str) -> tuple[NextHop, ...]:
+        """Next hops over all links of a node that are not down. Raises KeyError for an unknown
+        node."""
+        return tuple(self._hops[node].values())
+
     def weights(self, node: str, destination: str) -> tuple[int, ...]:
         """The weights of `next_hops`, in the same order: all 1 unless they are weighted, and then
         in the ratio of what can be sent by way of each, from 1 to `MAX_WEIGHT`.

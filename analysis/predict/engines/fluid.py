@@ -182,10 +182,13 @@ def _nothing(ports: int) -> dict[str, Column]:
         *("tcp.control", "tcp.ecn", "tcp.initial_window", "tcp.min_rto_us", "tcp.receive_buffer"),
         *("tcp.send_buffer", "preamble_bytes", "greeting_bytes", "begin_ns"),
         *("roce.path_mtu", "roce.timeout_ns", "roce.retries", "completions", "keeps_messages"),
-        "choice.turns",
+        *("choice.turns", "place.states"),
     )
     empty = ("queue.options", "roce.devices", "fault.rows", "switch.settings", "pair.flow")
-    shorts = ("choice.switch", "choice.turn", "choice.hops", "choice.routes", "value.links")
+    shorts = (
+        *("choice.switch", "choice.turn", "choice.hops", "choice.routes", "value.links"),
+        *("place.word", "place.next", "pair.place", "place.node", "pair.node"),
+    )
     none = np.zeros(0, dtype=np.int64)
     no_port = np.full(ports, -1, dtype=np.int64)
     return {

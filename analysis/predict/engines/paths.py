@@ -18,7 +18,8 @@ from analysis.predict.engines.ports.small_queues import queued_segments
 from analysis.predict.engines.wire import TCP_IP_BYTES, Floats, Ints
 from analysis.predict.interface import PredictorError, Setting
 from topologies.ethernet import full_frame_bytes
-from topologies.routing.ecmp_hash import TCP, FiveTuple, flow_path
+from topologies.routing.ecmp_hash import TCP, FiveTuple, flow_hop, flow_path
+from topologies.routing.routes import NextHop
 from topologies.spec.queue_section import Dctcp, QueueSpec, queue_of
 from topologies.spec.routing_section import Source
 
@@ -140,9 +141,18 @@ class Paths:
         """All hosts with one link to the same switch are reached alike from anywhere else."""
         links = self.setting.fabric.links_of[name]
         node = self.setting.fabric.by_name[name]
-        if node.forwards or len(links) != 1:
+        if node.forwards or len(links) != 1 or links[0].index in self.setting.routes.down:
             return self._index[name]
         return self._index[links[0].other(name).node]
+
+    def places(self, ranks: Ints) -> Ints:
+        """The places of ranks' hosts among the fabric's nodes."""
+        found: Ints = self._host_of_rank[ranks]
+        return found
+
+    def place(self, node: str) -> int:
+        """The place of a node among the fabric's."""
+        return self._index[node]
 
     def follow(
         self, source: npt.ArrayLike, destination: npt.ArrayLike, choice: EcmpChoice = first_next_hop
@@ -159,7 +169,12 @@ class Paths:
             node, goal = at[moving], to[moving]
             option = self._option_of(node, goal)
             options = self._options_known()
-            pick = choice(node, origin[moving], goal, options.count[option])
+            count = options.count[option]
+            if not count.all():
+                first = int(np.flatnonzero(count == 0)[0])
+                names = (self._nodes[int(each[first])] for each in (node, goal))
+                raise PredictorError("no route from {} to {}".format(*names))
+            pick = choice(node, origin[moving], goal, count)
             entry = options.first[option] + pick
             column = np.full(len(at), self.links, dtype=np.int64)
             column[moving] = options.link[entry]
@@ -201,14 +216,7 @@ class Paths:
     def _hashed(
         self, source: Ints, destination: Ints, carried: bool, group: str | None, value: int
     ) -> Ints:
-        seed = self.setting.seed if group is None else self.setting.seed ^ crc32(group.encode())
-        seed ^= self.setting.draw * _DRAW_STEP & _U64
-        choice: EcmpChoice
-        if isinstance(self.setting.fabric.choice, Source):
-            choice = SaidNextHop(seed, value, self._strides)
-        else:
-            choice = HashedNextHop((seed ^ value * _VALUE_STEP) & _U64)
-        drawn = self.follow(source, destination, choice)
+        drawn = self.follow(source, destination, self._drawn(group, value))
         if not self._known_ports(carried, group):
             return drawn
         for row, pair in enumerate(zip(source.tolist(), destination.tolist(), strict=True)):
@@ -216,6 +224,51 @@ class Paths:
             if known is not None:
                 drawn[row] = known + (self.links,) * (drawn.shape[1] - len(known))
         return drawn
+
+    def _drawn(self, group: str | None, value: int) -> EcmpChoice:
+        """The next hops of flows whose ports are not known."""
+        seed = self.setting.seed if group is None else self.setting.seed ^ crc32(group.encode())
+        seed ^= self.setting.draw * _DRAW_STEP & _U64
+        if isinstance(self.setting.fabric.choice, Source):
+            return SaidNextHop(seed, value, self._strides)
+        return HashedNextHop((seed ^ value * _VALUE_STEP) & _U64)
+
+    def onward(
+        self,
+        source: Ints,
+        destination: Ints,
+        node: Ints,
+        carried: bool,
+        group: str | None,
+        value: int,
+    ) -> tuple[Ints, Ints]:
+        """Where packets of pairs of ranks (`hashed`) go on from nodes, which are given by their
+        place in the fabric: the directed links, `links` where nothing leads on, and the nodes to
+        which these lead."""
+        at, to = self._host_of_rank[source], self._host_of_rank[destination]
+        option = self._option_of(node, to)
+        options = self._options_known()
+        count = options.count[option]
+        pick = self._drawn(group, value)(node, at, to, np.maximum(count, 1))
+        link = np.full(len(node), self.links, dtype=np.int64)
+        behind = np.full(len(node), -1, dtype=np.int64)
+        leads = count > 0
+        entry = (options.first[option] + pick)[leads]
+        link[leads], behind[leads] = options.link[entry], options.node[entry]
+        if self._known_ports(carried, group):
+            for row in np.flatnonzero(count > 1).tolist():
+                pair = int(source[row]), int(destination[row])
+                flow = self._flow(pair, carried, group, value)
+                if flow is None:
+                    continue
+                here, first, last = (self._nodes[int(each[row])] for each in (node, at, to))
+                hop = flow_hop(self.setting.routes, here, first, last, flow, self.setting.seed)
+                assert hop is not None, "it has several"
+                link[row], behind[row] = self._directed(hop, here), self._index[hop.node]
+        return link, behind
+
+    def _directed(self, hop: NextHop, node: str) -> int:
+        return 2 * hop.link + (self.setting.fabric.links[hop.link].a.node != node)
 
     @cached_property
     def _strides(self) -> Ints:
@@ -275,14 +328,23 @@ class Paths:
         """Directed links of a connection whose ports are known; None for others."""
         key = (source, destination, carried, group, value)
         if key not in self._kernel_paths:
-            ports = self._ports_of((source, destination), carried, group)
-            if not self.setting.fabric.choice.by_headers:
-                ports = None
-            if ports and carried:
-                ports = (self._carrier.port_of(ports[0], value), ports[1])
-            protocol = self._carrier.protocol if carried else TCP
-            self._kernel_paths[key] = ports and self._hash(key[:2], ports, protocol)
+            flow = self._flow((source, destination), carried, group, value)
+            self._kernel_paths[key] = None if flow is None else self._hash(key[:2], flow)
         return self._kernel_paths[key]
+
+    def _flow(
+        self, pair: tuple[int, int], carried: bool, group: str | None, value: int
+    ) -> FiveTuple | None:
+        """The flow of what the first of a pair of ranks sends to the second; None where the setting
+        does not know its ports, or switches do not choose by them."""
+        ports = self._ports_of(pair, carried, group)
+        if ports is None or not self.setting.fabric.choice.by_headers:
+            return None
+        if carried:
+            ports = (self._carrier.port_of(ports[0], value), ports[1])
+        by_name = self.setting.fabric.by_name
+        first, last = (by_name[self.ends[rank]].address for rank in pair)
+        return FiveTuple(first, last, *ports, self._carrier.protocol if carried else TCP)
 
     def _ports_of(
         self, pair: tuple[int, int], carried: bool, group: str | None
@@ -305,17 +367,12 @@ class Paths:
         assert carrier is not None, "messages are carried"
         return carrier
 
-    def _hash(
-        self, pair: tuple[int, int], ports: tuple[int, int], protocol: int
-    ) -> tuple[int, ...]:
-        setting, fabric = self.setting, self.setting.fabric
-        names = [setting.hosts[rank] for rank in pair]
-        addresses = [fabric.by_name[name].address for name in names]
-        flow = FiveTuple(addresses[0], addresses[1], *ports, protocol)
-        links, node = [], names[0]
-        for hop in flow_path(setting.routes, names[0], names[1], flow, setting.seed):
-            forward = fabric.links[hop.link].a.node == node
-            links.append(2 * hop.link + (0 if forward else 1))
+    def _hash(self, pair: tuple[int, int], flow: FiveTuple) -> tuple[int, ...]:
+        setting = self.setting
+        node, last = (setting.hosts[rank] for rank in pair)
+        links = []
+        for hop in flow_path(setting.routes, node, last, flow, setting.seed):
+            links.append(self._directed(hop, node))
             node = hop.node
         return tuple(links)
 
@@ -345,17 +402,21 @@ class Paths:
         return self._known
 
     def _ask(self, node: int, goal: int) -> int:
-        hops = self.setting.routes.next_hops(self._nodes[node], self._nodes[goal])
-        if not hops:
-            raise PredictorError(f"no route from {self._nodes[node]} to {self._nodes[goal]}")
+        hops = self.next_links(self._nodes[node], self._nodes[goal])
         self._option_first.append(len(self._option_links))
         self._option_count.append(len(hops))
-        for hop in hops:
-            link = self.setting.fabric.links[hop.link]
-            forward = link.a.node == self._nodes[node]
-            self._option_links.append(2 * hop.link + (0 if forward else 1))
-            self._option_nodes.append(self._index[hop.node])
+        for link, behind in hops:
+            self._option_links.append(link)
+            self._option_nodes.append(self._index[behind])
         return len(self._option_count) - 1
+
+    def next_links(self, node: str, goal: str) -> list[tuple[int, str]]:
+        """The directed links over which a node may send what is for another one, by its tables, and
+        the nodes behind them. A host with one link sends everything over it."""
+        fabric, routes = self.setting.fabric, self.setting.routes
+        has_one = len(fabric.links_of[node]) == 1 and not fabric.by_name[node].forwards
+        hops = routes.neighbours(node) if has_one else routes.next_hops(node, goal)
+        return [(self._directed(hop, node), hop.node) for hop in hops]
 
     def costs(self, source: npt.ArrayLike, destination: npt.ArrayLike) -> PathCosts:
         """The costs of the paths of pairs of ranks, by the first of equal-cost paths."""

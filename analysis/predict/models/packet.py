@@ -20,6 +20,7 @@ from analysis.predict.engines.packet.hosts import costs_of_hosts
 from analysis.predict.engines.packet.pairs import PairsOfEnds
 from analysis.predict.engines.packet.ports import FabricPorts
 from analysis.predict.engines.packet.programs import EncodedPrograms
+from analysis.predict.engines.packet.reroutes import ChangingRoutes
 from analysis.predict.engines.paths import Paths, paths_of
 from analysis.predict.engines.wire import TCP_IP_BYTES, Ints
 from analysis.predict.flow_times import FlowTime, flow_times
@@ -165,15 +166,18 @@ def network_of(
     fabric = FabricPorts(paths, faults.are_any)
     pairs = PairsOfEnds.of(paths, joint, messages)
     choices = NextHopChoices(paths)
+    reroutes = ChangingRoutes(paths, pairs, choices, faults.withdrawn)
     of_pairs = pairs.columns(fabric, choices)
     words = of_pairs["pair.links"]
     taken = choices.links | {*words[words < paths.links].tolist()}
     taken |= {*of_pairs["value.links"].tolist()}
+    taken |= reroutes.links
     return {
         **fabric.columns(taken),
         **faults.columns(),
         **_tcp(paths),
         **of_pairs,
+        **reroutes.columns(),
         **_WITHOUT_CARRIER,
         **({} if carrier is None else carrier.columns(setting, pairs.line_rates_bps)),
         "keeps_messages": np.zeros(1, dtype=np.int64),

@@ -76,7 +76,7 @@ class NextHopChoices:
             "choice.turn": np.array(self._turn, dtype=np.int32),
             "choice.first": chosen.astype(np.int32),
             "choice.hops": np.array([hop for hops in self._hops for hop in hops], dtype=np.int32),
-            "choice.routes": np.array(self._words, dtype=np.int32),
+            "choice.routes": np.array([self._word(word) for word in self._words], dtype=np.int32),
             "choice.turns": np.array([len(self._turns)], dtype=np.int64),
             "switch.settings": settings,
         }
@@ -84,7 +84,27 @@ class NextHopChoices:
     @property
     def links(self) -> set[int]:
         """The directed links that may be taken, of the routes that were asked for."""
-        return {word for word in self._words if word < self.paths.links}
+        return {word for word in self._words if 0 <= word < self.paths.links}
+
+    def add(self, node: str, hops: Sequence[tuple[int, int | None]]) -> int:
+        """A choice of a switch between directed links, each with the place to which it leads, None
+        where that is where packets are for; its word."""
+        starts = []
+        for link, place in hops:
+            starts.append(len(self._words))
+            self._words += [link] if place is None else [link, -1 - place]
+        return self.paths.links + self._added(node, [link for link, _ in hops], starts)
+
+    def _added(self, node: str, links: Sequence[int], starts: list[int]) -> int:
+        number = len(self._hops)
+        self._hops.append(starts)
+        self._at.append(self._switches.setdefault(node, len(self._switches)))
+        self._turn.append(self._turns.setdefault(tuple(links), len(self._turns)))
+        return number
+
+    def _word(self, word: int) -> int:
+        """Places (`ChangingRoutes`) are numbered after all choices."""
+        return word if word >= 0 else self.paths.links + len(self._hops) - 1 - word
 
     def _row(self, node: str, destination: str) -> list[int]:
         """Links from a node up to the first choice, and that."""
@@ -100,20 +120,16 @@ class NextHopChoices:
 
     def _next(self, node: str, destination: str) -> list[tuple[int, str]]:
         """Directed links of next hops, and where they lead."""
-        fabric = self.paths.setting.fabric
-        hops = self.paths.setting.routes.next_hops(node, destination)
+        hops = self.paths.next_links(node, destination)
         if not hops:
             raise PredictorError(f"no route from {node} to {destination}")
-        return [(2 * hop.link + (fabric.links[hop.link].a.node != node), hop.node) for hop in hops]
+        return hops
 
     def _choice(self, node: str, destination: str) -> int:
         if (node, destination) not in self._numbers:
             hops = self._next(node, destination)
-            number = self._numbers[node, destination] = len(self._hops)
-            self._hops.append([])
-            links = tuple(link for link, _ in hops)
-            self._at.append(self._switches.setdefault(node, len(self._switches)))
-            self._turn.append(self._turns.setdefault(links, len(self._turns)))
+            number = self._added(node, [link for link, _ in hops], [])
+            self._numbers[node, destination] = number
             self._hops[number] = [self._start(*hop, destination) for hop in hops]
         return self._numbers[node, destination]
 

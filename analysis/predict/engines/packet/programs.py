@@ -21,7 +21,7 @@ from analysis.predict.engines.joint_events import (
     WithLateness,
 )
 from analysis.predict.engines.joint_programs import JointPrograms
-from analysis.predict.engines.packet.faults import Impaired
+from analysis.predict.engines.packet.faults import Impaired, Rerouted
 from analysis.predict.engines.rank_slots import RankSlots
 from collectives.schedule.operations import (
     Await,
@@ -55,7 +55,8 @@ from simulation.columns import Column
     _PASSED_ON,
     _FOLLOW,
     _IMPAIR,
-) = range(16)
+    _REROUTE,
+) = range(17)
 """`Operation` of simulation/engine/programs.hpp."""
 
 _ORDERS = (CollectiveOrder.FIFO, CollectiveOrder.LIFO, CollectiveOrder.PRIORITY)
@@ -211,6 +212,8 @@ class EncodedPrograms:
                 self._say(_PASSED_ON, latch, mark, stream, len(following), *following)
             case Impaired(row):
                 self._say(_IMPAIR, row)
+            case Rerouted(state):
+                self._say(_REROUTE, state)
             case _:
                 raise TypeError(f"no data: {what!r}")
 
