@@ -6,10 +6,11 @@ Format: OpenMetrics 1.0 (RFC draft-ietf-opsawg-openmetrics-00), content type
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from analysis.metrics.collective import collective_metrics
 from analysis.metrics.ecmp import ecmp_groups
+from analysis.metrics.flow import NoFlows, read_flows
 from analysis.metrics.iteration import iteration_breakdowns
 from analysis.metrics.link import port_metrics
 from analysis.metrics.tier_over_time import tiers_over_time
@@ -62,7 +63,13 @@ def render_openmetrics(run: Run) -> str:
             "Times that an entropy value lost a packet and was left, over all queue pairs",
             [({}, run.environment.roce.paths_bad)],
         )
+        text.counter(
+            "roce_path_probes",
+            "Probes of entropy values that had been left, over all queue pairs",
+            [({}, run.environment.roce.probes)],
+        )
     _add_paths(text, run)
+    _add_reordering(text, run)
     _add_collectives(text, run)
     text.gauge(
         "iteration_duration_seconds",
@@ -123,6 +130,24 @@ def _add_paths(text: _Exposition, run: Run) -> None:
     )
 
 
+def _add_reordering(text: _Exposition, run: Run) -> None:
+    """By captures; nothing of a run that has none, or too much of them."""
+    flows = read_flows(run)
+    if isinstance(flows, NoFlows):
+        return
+    text.counter(
+        "payload_packets",
+        "Captured packets of collectives that carry payload",
+        [({}, sum(flow.packets for flow in flows.flows))],
+    )
+    text.histogram(
+        "reordering_extent_packets",
+        "Packets that arrived behind later ones of their flow, by behind how many (RFC 4737)",
+        flows.reordering.tolist(),
+        unit="packets",
+    )
+
+
 def _add_ports(text: _Exposition, run: Run) -> None:
     ports = port_metrics(run)
     labels = [{"node": p.record.node, "port": p.record.port, "peer": p.record.peer} for p in ports]
@@ -154,6 +179,11 @@ def _add_ports(text: _Exposition, run: Run) -> None:
         "port_ecn_marked_packets",
         "Packets marked Congestion Experienced",
         of_ports(p.record.ecn_marks for p in ports),
+    )
+    text.counter(
+        "port_trimmed_packets",
+        "Packets that went on without their payload",
+        of_ports(p.record.trims for p in ports),
     )
     text.counter(
         "port_pauses",
@@ -233,6 +263,15 @@ class _Exposition:
     def gauge(self, name: str, help_: str, samples: Samples, unit: str = "") -> None:
         self._family(name, "gauge", help_, unit, "", samples)
 
+    def histogram(self, name: str, help_: str, values: Sequence[int], unit: str) -> None:
+        """Of whole numbers from 1 on, in buckets that end before each power of two."""
+        tops = [2**power - 1 for power in range(1, max(values, default=0).bit_length() + 1)]
+        buckets = [({"le": f"{top}.0"}, sum(each <= top for each in values)) for top in tops]
+        samples = [*buckets, ({"le": "+Inf"}, len(values))]
+        self._family(name, "histogram", help_, unit, "_bucket", samples)
+        for suffix, amount in (("_count", len(values)), ("_sum", sum(values))):
+            self._sample(f"groundwire_{name}{suffix}", {}, amount)
+
     def render(self) -> str:
         return "\n".join([*self._lines, "# EOF", ""])
 
@@ -246,10 +285,11 @@ class _Exposition:
         self._lines.append(f"# HELP {full} {help_}")
         for labels, value in samples:
             if value is not None:
-                pairs = ",".join(
-                    f'{key}="{_escape(text)}"' for key, text in {**self._common, **labels}.items()
-                )
-                self._lines.append(f"{full}{suffix}{{{pairs}}} {value!r}")
+                self._sample(f"{full}{suffix}", labels, value)
+
+    def _sample(self, name: str, labels: Labels, value: float | int) -> None:
+        pairs = ",".join(f'{k}="{_escape(text)}"' for k, text in {**self._common, **labels}.items())
+        self._lines.append(f"{name}{{{pairs}}} {value!r}")
 
 
 def _escape(text: str) -> str:

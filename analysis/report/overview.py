@@ -126,6 +126,7 @@ def findings(figures: RunFigures) -> tuple[str, ...]:
             _uneven_choices(figures),
             _prediction(figures),
             _losses(figures),
+            _trims(figures),
             _lossy_ports(figures),
             _attributed(figures),
             *(f"{_capital(words)}." for words in unanswered_in_words(figures.result)),
@@ -243,6 +244,18 @@ def _losses(figures: RunFigures) -> str:
             f"{count(summary['retransmits'])} times."
         )
     return ""
+
+
+def _trims(figures: RunFigures) -> str:
+    trimmed = [port.record for port in figures.ports if port.record.trims]
+    if not trimmed:
+        return ""
+    worst = max(trimmed, key=lambda record: record.trims)
+    return (
+        f"{count(sum(record.trims for record in trimmed))} packets went on without their payload "
+        f"from {count(len(trimmed))} ports, most of them ({count(worst.trims)}) from {worst.port} "
+        f"to {worst.peer}."
+    )
 
 
 def _lossy_ports(figures: RunFigures) -> str:

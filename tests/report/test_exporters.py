@@ -5,11 +5,13 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from analysis import load_run
 from analysis.exporters import render_nccl_style, render_openmetrics, write_trace
 from analysis.exporters.perfetto import FABRIC_PROCESS, process_of
+from analysis.metrics.flow import NoFlows, read_flows
 from analysis.runs.run import RunError
 from tests.report.synthetic_capture import make_captured_run
 from tests.report.synthetic_run import FORWARD_NS, START_NS, STEP_NS, make_run
@@ -118,6 +120,33 @@ def test_openmetrics_is_parsed_by_its_reference_parser(run_directory: Path) -> N
     forward = next(s for s in durations.samples if s.labels["kind"] == "all_to_all")
     assert forward.value == pytest.approx((FORWARD_NS + 15 * STEP_NS) / 1e9)
     assert families["groundwire_valid"].samples[0].value == 1
+
+
+def test_openmetrics_has_reordering_as_a_histogram_and_trims_by_port(tmp_path: Path) -> None:
+    parser = pytest.importorskip(
+        "prometheus_client.openmetrics.parser", reason="prometheus-client is not installed"
+    )
+    directory = make_captured_run(tmp_path / "run", trouble=True)
+    ports = [json.loads(line) for line in (directory / "links.jsonl").read_text().splitlines()]
+    ports[0]["trims"] = 7
+    (directory / "links.jsonl").write_text("".join(f"{json.dumps(port)}\n" for port in ports))
+    run = load_run(directory)
+    flows = read_flows(run)
+    assert not isinstance(flows, NoFlows)
+    extents = flows.reordering
+    assert len(extents)
+    families = {f.name: f for f in parser.text_string_to_metric_families(render_openmetrics(run))}
+    histogram = families["groundwire_reordering_extent_packets"]
+    assert histogram.type == "histogram"
+    for sample in histogram.samples:
+        if sample.name.endswith("_bucket"):
+            assert sample.value == np.count_nonzero(extents <= float(sample.labels["le"]))
+    told = {s.name.rpartition("_")[2]: s.value for s in histogram.samples if "le" not in s.labels}
+    assert told == {"count": len(extents), "sum": extents.sum()}
+    (packets,) = families["groundwire_payload_packets"].samples
+    assert packets.value == sum(flow.packets for flow in flows.flows)
+    trims = families["groundwire_port_trimmed_packets"]
+    assert [s.value for s in trims.samples] == [7, *[0] * (len(ports) - 1)]
 
 
 def test_nccl_style_lines_have_its_columns(run_directory: Path) -> None:

@@ -10,12 +10,16 @@ from typing import Any
 from analysis.report.overview import findings
 from analysis.report.run_figures import run_figures
 from analysis.report.tables.figures import count
+from analysis.report.tables.run_tables import tables
+from analysis.runs.run import load_run
 from tests.report.synthetic_run import make_run
 
 _SIXTY_FOUR_LINKS = "kind: leaf-spine, leaves: 8, spines: 4, hosts_per_leaf: 4"
 
 
-def _said(directory: Path, change: Callable[[dict[str, Any]], object]) -> str:
+def _said(
+    directory: Path, change: Callable[[dict[str, Any]], object], what: str = "on the wire"
+) -> str:
     """The words on packets lost on the wire, where `change` is made to each port's record."""
     make_run(directory, _SIXTY_FOUR_LINKS, 16)
     ports = [json.loads(line) for line in (directory / "links.jsonl").read_text().splitlines()]
@@ -24,7 +28,7 @@ def _said(directory: Path, change: Callable[[dict[str, Any]], object]) -> str:
         change(port)
     (directory / "links.jsonl").write_text("".join(f"{json.dumps(port)}\n" for port in ports))
     told = findings(run_figures([directory])[0])
-    return " ".join(words for words in told if "on the wire" in words)
+    return " ".join(words for words in told if what in words)
 
 
 def _lossy(peers: set[tuple[str, str]], packets: int, drops: dict[str, int]) -> Any:
@@ -41,6 +45,23 @@ def test_one_lossy_link_of_64_is_told(tmp_path: Path) -> None:
         "Links that are up lost packets on the wire: leaf3-eth5 to spine1 (3, 1 in "
         f"{count(100_000)}); the other 127 ports lost none."
     )
+
+
+def test_trimmed_packets_are_told_with_the_port_that_cut_most(tmp_path: Path) -> None:
+    def change(port: dict[str, Any]) -> None:
+        if port["node"] == "leaf3":
+            port["trims"] = 30 if port["peer"] == "spine1" else 1
+
+    what = "without their payload"
+    assert _said(tmp_path / "run", change, what) == (
+        "37 packets went on without their payload from 8 ports, most of them (30) from leaf3-eth5 "
+        "to spine1."
+    )
+    ports = tables(load_run(tmp_path / "run"))["ports"]
+    assert sum(int(str(value)) for value in ports.column("trims")) == 37
+    assert _said(tmp_path / "none", lambda port: None, what) == ""
+    whole = tables(load_run(tmp_path / "none"))["ports"]
+    assert "trims" not in [column.key for column in whole.columns]
 
 
 def test_full_queues_are_no_lossy_links(tmp_path: Path) -> None:

@@ -185,7 +185,10 @@ def ranks_table(run: Run) -> Table:
 
 
 def ports_table(run: Run) -> Table:
-    """A row per egress port, in the order of links.jsonl."""
+    """A row per egress port, in the order of links.jsonl; with a column of trimmed packets where
+    ports trim."""
+    ports = port_metrics(run)
+    trimming = any(p.record.trims for p in ports)
     columns = (
         Column("port", "port"),
         Column("node", "from"),
@@ -199,6 +202,7 @@ def ports_table(run: Run) -> Table:
         Column("mean_backlog_bytes", "mean queue", Unit.SIZE),
         Column("ecn_marks", "marks", Unit.COUNT),
         Column("drops", "drops", Unit.COUNT),
+        *([Column("trims", "trimmed", Unit.COUNT)] if trimming else []),
         Column("pauses", "pauses", Unit.COUNT),
         Column("paused_ns", "paused", Unit.DURATION),
     )
@@ -216,10 +220,11 @@ def ports_table(run: Run) -> Table:
             None if p.mean_backlog_bytes is None else round(p.mean_backlog_bytes),
             p.record.ecn_marks,
             p.record.drops,
+            *([p.record.trims] if trimming else []),
             p.record.pauses,
             p.record.paused_ns // run.environment.scale,
         )
-        for p in port_metrics(run)
+        for p in ports
     ]
     return table("ports", "Ports", columns, rows)
 
