@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.claims.claim import Claim
 from benchmarks.claims.experiment import Bench, Experiment
-from benchmarks.claims.rules import Above, AtLeast, AtMost
+from benchmarks.claims.rules import TIME, Above, AtLeast, AtMost, Within
 
 _ALL_TO_ALL = """
 name: paths
@@ -89,6 +89,51 @@ def _flaps(bench: Bench) -> Mapping[str, Any]:
     return {"costs_ms": found, "worst_ms": {name: max(each) for name, each in found.items()}}
 
 
+_PLANES = """
+name: planes
+fabric: {{kind: rails, servers: 4, hosts_per_server: 2, servers_per_leaf: 2, spines: 4,
+  planes: {planes}, link: {{rate: {rate}Gbps, delay: 500ns, mtu: 4200}},
+  links: {{scale-up: {{rate: 1600Gbps, delay: 100ns}}}},
+  queue: {{kind: dctcp, k: {rate}KB, buffer: {buffer}KB, trim: true}}, routing: source}}
+transport: {{kind: mrc}}
+workload: {{kind: collectives, ranks: 8, operations: [{{kind: all_to_all, size: 128MB}}]}}
+collectives: {{backend: programs, all_to_all: {{algorithm: direct}}}}
+capture: {{points: []}}
+predict: []
+{faults}
+"""
+_PORTS = {1: "h0-leaf0", 8: "nic0-0-leaf0p0"}
+"""A port of the first host's network card, by how many it has."""
+
+
+def _planes(bench: Bench) -> Mapping[str, Any]:
+    """Microseconds of an all-to-all by how many planes share 800 Gb/s: all well, and with a port of
+    a network card that carries nothing for half a millisecond, or to the end."""
+
+    def taken_us(planes: int, faults: str = "") -> list[float]:
+        rate = 800 // planes
+        return bench.draws_us(
+            _PLANES.format(planes=planes, rate=rate, buffer=4 * rate, faults=faults)
+        )
+
+    def dead(planes: int, time: str) -> str:
+        return f"faults: [{{kind: loss, link: {_PORTS[planes]}, {time}, value: 100%}}]"
+
+    found: dict[str, Any] = {}
+    for name, planes in (("one", 1), ("eight", 8)):
+        well, flapped = (
+            taken_us(planes),
+            taken_us(planes, dead(planes, "at: 50us, duration: 500us")),
+        )
+        found[name] = {"well": well, "costs": [b - a for a, b in zip(well, flapped, strict=True)]}
+    gone = taken_us(8, dead(8, "at: 50us, duration: 20ms"))
+    found["gone"] = [b / a for a, b in zip(found["eight"]["well"], gone, strict=True)]
+    found["parity"] = [
+        b / a for a, b in zip(found["one"]["well"], found["eight"]["well"], strict=True)
+    ]
+    return found
+
+
 _RING = """
 name: queue-pairs
 fabric: {{kind: leaf-spine, leaves: 4, spines: 4, hosts_per_leaf: 4,
@@ -140,6 +185,7 @@ _RINGS = (
     "4 leaves, 4 spines, 16 ranks, each on another leaf than its neighbours in the ring, 100 Gb/s"
 )
 _FLAPS = Experiment("flaps", "the packet engine", _flaps)
+_OF_PLANES = Experiment("planes", "the packet engine", _planes)
 _SPRAYS = Experiment("sprays", "the packet engine", _sprays)
 _LOSSES = Experiment("losses", "the packet engine", _losses)
 _SETTING = "k=4 fat-tree, 16 ranks, 100 Gb/s, a direct all-to-all of 4 MB over RoCE"
@@ -193,6 +239,28 @@ CLAIMS = (
         shows="MRC's worst draw ends {worst_ms[mrc]:.2f} ms later, go-back-N's "
         "{worst_ms[go_back]:.2f} ms",
         rules=(AtMost("worst_ms.mrc", 0.5), AtLeast("worst_ms.go_back", 1.0)),
+    ),
+    Claim(
+        "mrc-planes",
+        "Eight planes carry as much as one of their rate together, and a network card that loses a "
+        "port goes on by the others",
+        "Araujo et al., arXiv 2605.04333",
+        "in words",
+        derived="8/7 of the time where one of eight ports is gone for good; with one port nothing "
+        "is carried meanwhile",
+        setting="2 leaves and 4 spines a plane, 8 hosts, 800 Gb/s a host by one port or by 8 of "
+        "100 Gb/s, a direct all-to-all of 128 MB over MRC, paths by `source`; a port of one host "
+        "loses all for 0.5 ms, or to the end",
+        experiment=_OF_PLANES,
+        shows="{one[well]:.0f} us with one plane, {eight[well]:.0f} us with eight; the 0.5 ms cost "
+        "{one[costs]:.0f} us with one, {eight[costs]:.0f} us with eight; {gone:.2f} times as long "
+        "with one of eight ports gone for good",
+        rules=(
+            Within("parity", 1.0, TIME),
+            AtLeast("one.costs", 500),
+            AtMost("eight.costs", 300),
+            Within("gone", 8 / 7, TIME),
+        ),
     ),
     Claim(
         "reps-sprays",
