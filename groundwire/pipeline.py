@@ -288,6 +288,7 @@ def _inputs(spec: Spec) -> dict[str, str | bytes]:
 def _simulated(spec: Spec) -> dict[str, str | bytes]:
     from analysis.predict.driven_network import network_columns
     from analysis.predict.interface import PredictorError
+    from emulator.ranks.simulated.files import MESHES
     from emulator.ranks.simulated.network import COLUMNS_FILE, ENGINE_FILE
     from simulation.building import engine_program
     from simulation.columns import pack
@@ -296,7 +297,7 @@ def _simulated(spec: Spec) -> dict[str, str | bytes]:
     if spec.jobs:
         raise KernelRefused("network: simulated: found several jobs; expected one workload")
     try:
-        columns = b"".join(pack(network_columns(spec)))
+        columns = b"".join(pack(network_columns(spec, meshes=MESHES)))
         return {COLUMNS_FILE: columns, ENGINE_FILE: str(engine_program())}
     except (PredictorError, SimulationError) as error:
         raise KernelRefused(f"network: simulated: {error}") from error

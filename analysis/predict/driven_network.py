@@ -16,10 +16,11 @@ Pairs = Iterable[tuple[int, int]]
 
 
 def network_columns(
-    spec: Spec, pairs: Pairs | None = None, announced: bool = True
+    spec: Spec, pairs: Pairs | None = None, announced: bool = True, meshes: int = 1
 ) -> dict[str, Column]:
     """The network of a spec's ranks. `pairs` are those that may exchange messages, either way
-    (default: all with all). `announced`: a message waits for its receive. Raises PredictorError."""
+    (default: all with all), by so many connections each (`driven_scenario`). `announced`: a message
+    waits for its receive. Raises PredictorError."""
     setting = setting_of_spec(spec)
     ranks = len(setting.hosts)
     if len(set(setting.hosts)) < ranks and setting.transport.carrier is not None:
@@ -31,4 +32,4 @@ def network_columns(
     if setting.transport.unknown is not None:
         raise PredictorError(setting.transport.unknown)
     chosen = combinations(range(ranks), 2) if pairs is None else pairs
-    return driven(driven_scenario(setting, chosen), announced=announced)
+    return driven(driven_scenario(setting, chosen, meshes), announced=announced)

@@ -46,9 +46,9 @@ _SPINNERS = {
 }
 """The spinners that are seen in time; one that is `interrupted` makes a run invalid."""
 
-_BY_GLOO = (
-    "collectives of the backend nccl were carried by Gloo, with Gloo's algorithms: their times are "
-    "not those of NCCL's. Workloads of specs have NCCL's choices (collectives: {backend: nccl})"
+_NOT_NCCL = (
+    "their times are not those of NCCL's. Workloads of specs have NCCL's choices (collectives: "
+    "{backend: nccl})"
 )
 
 
@@ -208,6 +208,9 @@ def _of_gpus(run: Run) -> list[str]:
         else "tensors have contents where they are small, and else shapes alone (contents: small): "
         "the program's losses mean nothing"
     )
+    carried = "were carried by Gloo, with Gloo's algorithms"
+    if run.environment.simulated is not None:
+        carried = "were carried by the packet engine, with the schedules of Gloo's algorithms"
     return [
         f"virtual GPUs: {kernels:,} kernels and {flops:,} FLOP on {len(gpus)} GPUs took {how}; at "
         f"most {format_size(peak_bytes)} of a GPU's memory were reserved; {computed}. Computing on "
@@ -215,7 +218,7 @@ def _of_gpus(run: Run) -> list[str]:
         "a collective begins when its stream gets to it on its last rank; exposed communication is "
         "when the default stream stood still for it. An iteration ends when the last kernel before "
         "an optimizer's step is over",
-        _BY_GLOO,
+        f"collectives of the backend nccl {carried}: {_NOT_NCCL}",
         *_of_tokens(run),
     ]
 

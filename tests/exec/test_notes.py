@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from analysis.results.notes import notes_of
+from analysis.runs.records import SimulatedRecord
 from analysis.runs.run import Run, load_run
 from tests.report.synthetic_run import make_run
 from topologies.spec.spec import parse_spec
@@ -49,8 +50,12 @@ def test_computing_that_was_charged_is_counted(tmp_path: Path) -> None:
 
 
 def test_virtual_gpus_are_said_to_have_their_collectives_from_gloo(silent: Run) -> None:
-    spec = parse_spec(_SPEC.format(rest="gpus_per_host: 1"))
-    assert "carried by Gloo, with Gloo's algorithms" in "\n".join(
-        notes_of(replace(silent, spec=spec))
-    )
+    assert "carried by Gloo, with Gloo's algorithms" in _notes(silent, "gpus_per_host: 1")
     assert "carried by Gloo" not in _notes(silent, "per: rank")
+
+
+def test_a_simulated_network_is_said_to_carry_them_itself(silent: Run) -> None:
+    counted = SimulatedRecord(early_posts=0, packets=7, hops=14, retransmits=0)
+    simulated = silent.environment.model_copy(update={"simulated": counted})
+    said = _notes(replace(silent, environment=simulated), "gpus_per_host: 1")
+    assert "carried by the packet engine" in said and "carried by Gloo" not in said

@@ -52,6 +52,8 @@ assert gathered[-1].item() == n - 1
 part = torch.empty(2, device="cuda")
 dist.reduce_scatter_tensor(part, torch.arange(2.0 * n, device="cuda"))
 assert part[0].item() == 2 * r * n
+large = torch.empty(500_000, device="cuda")
+dist.reduce_scatter_tensor(large, full(2_000_000, 1.0))
 sent, counts = full(n * (n + 1) // 2, r, torch.int64), list(range(1, n + 1))
 got = torch.empty((r + 1) * n, dtype=torch.int64, device="cuda")
 dist.all_to_all_single(got, sent, [r + 1] * n, counts)
@@ -106,6 +108,12 @@ def test_collectives_of_all_kinds_have_their_results_and_times(tmp_path: Path) -
     each_bytes = 2 * 3 / 4 * sent["size_bytes"]
     assert sum(link["bytes"] for link in links) > 4 * each_bytes
     assert sent["duration_ns"] == pytest.approx(each_bytes * 8 / 98, rel=0.01)
+    # Of a reduce-scatter's four parts two go to the other server, by the ways that ECMP draws.
+    scattered = [row for row in result["collectives"] if row["kind"] == "reduce_scatter"][-1]
+    parts = scattered["duration_ns"] / (2_000_000 * 8 / 98)
+    assert 1.9 < parts < 4 and parts == pytest.approx(round(parts), rel=0.02)
+    predicted_ns = [row["predicted"]["alpha-beta"]["duration_ns"] for row in (sent, scattered)]
+    assert predicted_ns[1] < 0.5 * predicted_ns[0]
 
 
 @pytest.mark.long

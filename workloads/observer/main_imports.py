@@ -95,8 +95,8 @@ def _main_file(words: list[str], directory: Path) -> tuple[Path | None, list[str
     rest = words[2:] if words[:1] == ["-m"] else words[1:]
     for number, word in enumerate(rest):
         if word in ("-m", "--module"):
-            module, *arguments = rest[number + 1 :] or [None]
-            return None if module is None else _file_of(module), arguments
+            module = rest[number + 1 : number + 2]
+            return (_file_of(module[0]) if module else None), rest[number + 2 :]
         if word.endswith(".py") and not word.startswith("-"):
             return directory / word, rest[number + 1 :]
     return None, []

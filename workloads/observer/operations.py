@@ -77,7 +77,10 @@ MONITORED = "monitored_barrier_"
 _UNPREDICTED = {
     "reduce_scatter_": "torch's reduce-scatter of a list, an algorithm that no predictor knows"
 }
-"""Operations that are not carried out as others of their kind are: why nobody predicts them."""
+"""Operations that are not carried out as others of their kind are: why nobody predicts them. Those
+of a virtual GPU are."""
+_PARTS = "parts"
+"""`PARTS` of analysis/runs/records.py."""
 
 
 def collectives(name: str, args: Any, ranks: int) -> list[dict[str, Any]]:
@@ -92,7 +95,8 @@ def collectives(name: str, args: Any, ranks: int) -> list[dict[str, Any]]:
         measured = [measure(args, ranks)]
     first = first_tensor(args)
     element_bytes = first.element_size()
-    why = _UNPREDICTED.get(name)
+    on_device = str(first.device.type) == "cuda"
+    why = None if on_device else _UNPREDICTED.get(name)
     if is_sparse(first):
         why = (
             "a sparse array, whose indices and values are gathered; how many, the log does not tell"
@@ -105,6 +109,7 @@ def collectives(name: str, args: Any, ranks: int) -> list[dict[str, Any]]:
             "root": root,
         }
         | ({"uneven": True} if uneven else {})
+        | ({"algorithm": _PARTS} if on_device and kind == "reduce_scatter" else {})
         | ({"unpredicted": why} if why else {})
         for size_bytes, root, uneven in measured
     ]

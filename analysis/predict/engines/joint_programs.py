@@ -128,11 +128,11 @@ class JointPrograms:
         for number in range(len(calls)):
             self._add(number, seed)
 
-    def add_ends(self, ranks: Iterable[int]) -> None:
-        """Ranks have ends, of the group of all, whether or not a call has them exchange
-        anything."""
+    def add_ends(self, ranks: Iterable[int], number: int = 0) -> None:
+        """Ranks have ends of their connections of this number, of the group of all, whether or not
+        a call has them exchange anything."""
         for rank in ranks:
-            self._end("", rank)
+            self._end("", rank, number)
 
     def _end(self, group: str, rank: int, number: int = 0) -> int:
         return self._ends.setdefault((group, rank, number), len(self._ends))

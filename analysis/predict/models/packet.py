@@ -133,16 +133,23 @@ def scenario_of(
     }
 
 
-def driven_scenario(setting: Setting, pairs: Iterable[tuple[int, int]]) -> dict[str, Column]:
-    """Columns of ports and of connections of pairs of ranks, without messages. Raises
-    PredictorError for what is not followed."""
+def driven_scenario(
+    setting: Setting, pairs: Iterable[tuple[int, int]], meshes: int = 1
+) -> dict[str, Column]:
+    """Columns of ports and of connections of pairs of ranks, without messages. The end of a rank's
+    connections of a mesh is `mesh * ranks + rank`. Raises PredictorError for what is not
+    followed."""
     setting.expect_free_hosts("a driven network")
     joint = JointPrograms([], {}, setting.seed)
-    joint.add_ends(range(len(setting.hosts)))
+    ranks = len(setting.hosts)
+    for mesh in range(meshes):
+        joint.add_ends(range(ranks), mesh)
     carried = setting.transport.carrier is not None
     if not carried:
         _expect_order(setting, None)
     rows = np.array([(int(carried), *pair) for pair in pairs], dtype=np.int64).reshape(-1, 3)
+    first_ends = [np.array([0, mesh * ranks, mesh * ranks]) for mesh in range(meshes)]
+    rows = np.concatenate([rows + ends for ends in first_ends])
     columns, _ = network_of(setting, joint, rows.T, LinkFaults(setting.fabric))
     none = np.zeros(0, dtype=np.int32)
     names = ("pair", "sender", "receiver", "header", "announced")

@@ -29,7 +29,8 @@ from pathlib import Path
 
 from emulator.linux.signals import end_with_parent
 from emulator.ranks.simulated.collective import PartsOfCollectives, Post, UnknownPost
-from emulator.ranks.simulated.files import COUNTERS, ENGINE, NETWORK, SOCKET
+from emulator.ranks.simulated.files import COUNTERS, ENGINE, MESHES, NETWORK, SOCKET
+from emulator.ranks.simulated.meshes import MeshesOfGroups
 from simulation.columns import unpack
 from simulation.driven_engine import DrivenEngine
 from simulation.failure import SimulationError
@@ -75,6 +76,7 @@ class Broker:
     directory: Path
     engine: DrivenEngine
     listener: socket.socket
+    meshes: MeshesOfGroups
     early: int = 0
     _parts: PartsOfCollectives = field(init=False)
     _exchanges: dict[tuple[str, str], _Exchange] = field(default_factory=dict)
@@ -196,7 +198,8 @@ class Broker:
                 continue
             self._running += 1
             over = partial(self._is_over, caller)
-            self.engine.begin(part, post.ranks, exchange.first_tag, over)
+            ends = self.meshes.ends(post.group, post.ranks)
+            self.engine.begin(part, ends, exchange.first_tag, over)
 
     def _exchange(self, post: Post) -> _Exchange:
         key = post.group, post.name
@@ -290,9 +293,10 @@ def _connect(engine: DrivenEngine, ranks: int) -> None:
     """Have all ranks connected, as Gloo's are when they have a group: by a message without
     payload."""
     engine.run(time.monotonic_ns())
-    for one, other in combinations(range(ranks), 2):
-        engine.receive(one, other, 0, tag=-1)
-        engine.send(one, other, 0, tag=-1)
+    for mesh in range(MESHES):
+        for one, other in combinations(range(mesh * ranks, (mesh + 1) * ranks), 2):
+            engine.receive(one, other, 0, tag=-1)
+            engine.send(one, other, 0, tag=-1)
     engine.run(time.monotonic_ns())
 
 
@@ -308,8 +312,9 @@ def main(arguments: Sequence[str]) -> None:
         listener.bind(str(directory / SOCKET))
         listener.listen(4096)
         listener.setblocking(False)
-        _connect(engine, int(network["pair.source"].max()) + 1)
-        broker = Broker(directory, engine, listener)
+        ranks = (int(network["pair.source"].max()) + 1) // MESHES
+        _connect(engine, ranks)
+        broker = Broker(directory, engine, listener, MeshesOfGroups(ranks, MESHES))
         broker.serve()
         timeline = engine.finish()
     left = {

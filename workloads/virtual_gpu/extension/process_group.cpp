@@ -19,6 +19,7 @@
 #include "carrier.hpp"
 #include "clock.hpp"
 #include "memory.hpp"
+#include "reduction.hpp"
 #include "settings.hpp"
 #include "shapes.hpp"
 #include "simulated.hpp"
@@ -463,18 +464,20 @@ struct ProcessGroupNCCL final : Backend {
   WorkPtr _reduce_scatter_base(Tensor& out, Tensor& in, const ReduceScatterOptions& given) override {
     TORCH_CHECK(in.numel() == out.numel() * size_,
                 "input tensor must be the same size as output size times world size");
-    AllreduceOptions opts;  // as torch's own does over Gloo
-    opts.reduceOp = sum_for(given.reduceOp);
+    // Gloo has none that torch offers. Its all-to-all sends each rank its part, as large as it is.
+    AllToAllOptions opts;
     opts.timeout = given.timeout;
-    auto whole = std::make_shared<Tensor>();
+    auto parts = std::make_shared<Tensor>();
     return launch({"_REDUCE_SCATTER_BASE", {in}, {out}, true, given.asyncOp},
-                  [gloo = gloo, opts, whole](Tensors& in, Tensors&) {
-                    *whole = in[0];
-                    return std::vector<WorkPtr>{gloo->allreduce(in, opts)};
+                  [gloo = gloo, opts, parts](Tensors& in, Tensors&) {
+                    *parts = zeros(in[0].numel(), in[0].scalar_type());
+                    std::vector<int64_t> equal;
+                    return std::vector<WorkPtr>{gloo->alltoall_base(*parts, in[0], equal, equal, opts)};
                   },
-                  [whole, rank = rank_, scale = scaling(given.reduceOp)](Tensors& lines) {
+                  [parts, size = size_, op = sum_for(given.reduceOp), scale = scaling(given.reduceOp)](Tensors& lines) {
                     int64_t count = lines[0].numel();
-                    lines[0] = whole->narrow(0, rank * count, count);
+                    auto of = [&](int64_t rank) { return parts->narrow(0, rank * count, count); };
+                    lines[0] = reduced(size, of, op).to(lines[0].scalar_type());
                     if (scale) scale(lines);
                   });
   }
