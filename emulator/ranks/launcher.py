@@ -22,9 +22,9 @@ from pathlib import Path
 
 from emulator.linux.signals import end_with_parent, ignore_ending_signals
 from emulator.ranks.aggregation.process import AggregationJob
-from emulator.ranks.failures.calls import read_calls
+from emulator.ranks.failures.calls import named_ranks, read_calls
 from emulator.ranks.failures.different_collectives import different_collectives
-from emulator.ranks.failures.hang import find_hang
+from emulator.ranks.failures.hang import Doing, find_hang
 from emulator.ranks.failures.last_words import advice, last_words
 from emulator.ranks.packed_process import PackedJob
 from emulator.ranks.program import Importing
@@ -290,7 +290,10 @@ class _Failures:
         hosts = {getattr(each, "address", ""): whose + each.who for each in self._of(job).members}
         status = str(report["status"])
         logs = process.stderr.parent
-        helps = advice(words, hosts) + _who_waited(words, logs) + different_collectives(logs)
+        named = report.get("killed")
+        killed = named if isinstance(named, list) else []
+        helps = advice(words, hosts) + _who_was_killed(killed)
+        helps += _who_waited(words, logs, killed) + different_collectives(logs)
         return RankFailed(process.rank, status, words, whose + process.who, log, helps)
 
 
@@ -298,12 +301,21 @@ _LEFT_ALONE = re.compile(r"[Tt]ime(d )?-?\s?[Oo]ut|closed by peer|reset by peer|
 """The last words of a process that others have not answered, or have left."""
 
 
-def _who_waited(words: str, logs: Path) -> str:
+def _who_was_killed(killed: Sequence[int]) -> str:
+    """A line on the ranks that faults had killed before a process failed."""
+    if not killed:
+        return ""
+    verb = "was" if len(killed) == 1 else "were"
+    return f"\n{named_ranks(killed)} {verb} killed before by a fault of the spec"
+
+
+def _who_waited(words: str, logs: Path, killed: Sequence[int]) -> str:
     """Lines on who waited for whom, and who did not come, for a process that others left alone."""
     if _LEFT_ALONE.search(words) is None:
         return ""
     calls = read_calls(logs)
-    hang = find_hang(calls, calls.everybody, {}, time.monotonic_ns())
+    doing = dict.fromkeys(killed, Doing(gone=True))
+    hang = find_hang(calls, calls.everybody, doing, time.monotonic_ns())
     return "".join(f"\n{line}" for line in (*hang.who_waits(), *hang.who_did_not_come()))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from emulator.transports import emulated
 from topologies.spec.queue_section import Dctcp, DropTail
-from topologies.spec.run_sections import Freeze
+from topologies.spec.run_sections import FaultSpec, Freeze, Kill
 from topologies.spec.spec import Spec
 
 _PACKED_FROM = 16
@@ -22,17 +22,22 @@ _SEQUENCES = 3
 def ranks_per_process(spec: Spec) -> int:
     """The spec's number of ranks a process. `auto` is as many as a process has room for: from 16
     ranks on where that changes no measured time, from 64 on everywhere, and 1 elsewhere, as where a
-    fault has one of them stand still."""
+    fault has one of them stand still, or kills one."""
     asked = spec.virtual.ranks_per_process
     if not isinstance(asked, str):
         return asked
     ranks = spec.workload.ranks
-    if spec.workload.program is not None or any(isinstance(f, Freeze) for f in spec.faults):
+    if spec.workload.program is not None or any(_takes_one(fault) for fault in spec.faults):
         return 1
     if ranks >= _ALWAYS_FROM or (ranks >= _PACKED_FROM and _measures_the_same(spec)):
         most = emulated(spec).most_ranks_per_process(spec)
         return max(1, min(ranks, most, _MOST_THREADS // _threads(spec)))
     return 1
+
+
+def _takes_one(fault: FaultSpec) -> bool:
+    """Whether a fault is of ranks that have to be processes of their own."""
+    return isinstance(fault, Freeze) or (isinstance(fault, Kill) and fault.switch is None)
 
 
 def _threads(spec: Spec) -> int:

@@ -14,7 +14,7 @@ import signal
 import socket
 import struct
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -118,6 +118,11 @@ class _Server:
         self._watch: Watch[Process] = Watch(orders, self._order)
         self._job_of: dict[int, int] = {}
         self._killed: set[int] = set()
+        self._victims: dict[int, set[int]] = defaultdict(set)
+        """By job: the ranks that faults have killed, and nobody has started again."""
+        self._dead: dict[int, tuple[Process, int]] = {}
+        """By job: a rank of ours that a fault has killed, and its status. The others fail without
+        it, in their own words, or have been done with it."""
         self._lives: Counter[tuple[int, int]] = Counter()
         self._waiting: Counter[int] = Counter()
         self._failed: set[int] = set()
@@ -147,11 +152,16 @@ class _Server:
                 self._end_nodes([self._process_of[pid] for pid in left.values()])
             if pid in self._killed:
                 self._killed.discard(pid)
+                if isinstance(process, RankJob) and status != 0:
+                    self._dead[number] = process, status
                 continue
             if status == 0 or number in self._failed:
                 continue
             if not self._nodes[number].lost(process.rank, left, self._tell):
                 self._fail(number, process, status, [p for p, n in job_of.items() if n == number])
+        for number, (process, status) in self._dead.items():
+            if number not in self._failed:
+                self._fail(number, process, status, ())
         end_descendants()
         self._watch.drain()
         self._tell({"done": True})
@@ -223,6 +233,9 @@ class _Server:
             if self._job_of.get(pid) != number:
                 continue
             if isinstance(process, RankJob) and process.rank in ranks:
+                if what == "kill":
+                    self._killed.add(pid)
+                    self._victims[number].add(process.rank)
                 act([pid])
             if not isinstance(process, ProgramJob):
                 continue
@@ -230,6 +243,7 @@ class _Server:
             itself = own <= ranks and (order["whole"] or not process.starts_ranks)
             if itself and what == "kill":
                 self._killed.add(pid)
+                self._victims[number] |= own
                 self._watch.due += order["again"]
             if itself:
                 # The threads that it has ordered look at that when it can be found.
@@ -258,6 +272,7 @@ class _Server:
     def _start_again(self, number: int, process: ProgramJob) -> None:
         self._lives[number, process.rank] += 1
         again = replace(process, life=self._lives[number, process.rank])
+        self._victims[number] -= set(range(process.rank, process.rank + process.many))
         pid = self._watch.start(again, lambda: None, self._imported)
         self._job_of[pid] = number
         self._process_of[pid] = again
@@ -297,6 +312,7 @@ class _Server:
                 "failed": process.rank,
                 "status": _describe(status),
                 "at_ns": at_ns,
+                "killed": sorted(self._victims[number] - {process.rank}),
             }
         )
         if len(self._failed) < len(self._jobs):

@@ -12,6 +12,7 @@ import pytest
 from analysis.results.recovery import Recovery, goodput, recoveries
 from analysis.runs.records import StepRecord
 from emulator.ranks.packing import ranks_per_process
+from emulator.session import SessionFailed
 from groundwire.pipeline import run
 from tests.exec.programs import FABRIC, execute
 from topologies.spec.spec import SpecError, parse_spec
@@ -169,11 +170,39 @@ def test_a_rank_of_a_job_is_killed_at_a_step_of_its_own() -> None:
     assert kept == [[], ["iteration 3"]]
 
 
-def test_ranks_of_our_own_are_not_killed() -> None:
+def test_ranks_of_our_own_do_not_join_again() -> None:
     own = "workload: {kind: collectives, ranks: 2, operations: [{kind: all_reduce, size: 1KB}]}\n"
-    with pytest.raises(SpecError, match="only programs are killed"):
-        parse_spec(f"name: spec\n{_STAR}{own}faults: [{{kind: kill, rank: 1, at: 1ms}}]\n")
-    parse_spec(f"name: spec\n{_STAR}{own}faults: [{{kind: kill, switch: s0, at: 1ms}}]\n")
+    with pytest.raises(SpecError, match="own ranks cannot join again, only programs can"):
+        parse_spec(
+            f"name: spec\n{_STAR}{own}faults: [{{kind: kill, rank: 1, at: 1ms, restart: 1s}}]\n"
+        )
+    parse_spec(
+        f"name: spec\n{_STAR}{own}faults: [{{kind: kill, switch: s0, at: 1ms, restart: 1s}}]\n"
+    )
+
+
+def test_without_a_killed_rank_of_our_own_the_others_fail_in_their_words(tmp_path: Path) -> None:
+    own = "kind: collectives, ranks: 2, iterations: 3, operations: [{kind: all_reduce, size: 1KB}]"
+    fault = "{kind: kill, rank: 1, iteration: 1}"
+    text = f"name: spec\n{_STAR}workload: {{{own}}}\npredict: []\nfaults: [{fault}]\n"
+    with pytest.raises(SessionFailed) as failed:
+        run(parse_spec(text), kernel="virtual", out=tmp_path / "run", pages=False)
+    assert "rank 0 exited with status 1" in str(failed.value)
+    assert "gloo" in str(failed.value)
+    assert "\nrank 1 was killed before by a fault of the spec" in str(failed.value)
+
+
+def test_a_killed_rank_of_our_own_fails_its_job_alone(tmp_path: Path) -> None:
+    """The other rank of the job has been done: it says nothing of it."""
+    own = "kind: collectives, ranks: 2, iterations: 3, operations: [{kind: all_reduce, size: 1KB}]"
+    jobs = "".join(f"  - {{name: {job}, workload: {{{own}}}}}\n" for job in "ab")
+    star = _STAR.replace("hosts: 2", "hosts: 4")
+    fault = "{kind: kill, job: a, at: 0s}"
+    text = f"name: spec\n{star}jobs:\n{jobs}predict: []\nfaults: [{fault}]\n"
+    done = run(parse_spec(text), kernel="virtual", out=tmp_path / "run", pages=False)
+    failed = {job["name"]: job["failed"] for job in done.result["jobs"]}
+    assert failed["b"] is None
+    assert "was killed by SIGKILL" in failed["a"]["said"]
 
 
 _LIVES = """
@@ -276,18 +305,21 @@ def test_a_rank_of_our_own_stands_still(tmp_path: Path) -> None:
     assert 5_000_000 <= took_ns[1] < 5_000_000 + 2 * max(took_ns[0], took_ns[2])
 
 
+@pytest.mark.parametrize(
+    "fault", ["freeze, rank: 1, duration: 1ms", "kill, rank: 1", "kill, host: h1"]
+)
 @pytest.mark.parametrize("shared", [2, "auto"])
-def test_who_stands_still_is_a_process_of_its_own(shared: object) -> None:
+def test_who_stands_still_or_dies_is_a_process_of_its_own(shared: object, fault: str) -> None:
     own = "workload: {kind: collectives, ranks: 64, operations: [{kind: all_reduce, size: 1KB}]}\n"
     fabric = _STAR.replace("hosts: 2", "hosts: 64")
     text = f"name: spec\n{fabric}{own}virtual: {{ranks_per_process: {shared}}}\n"
-    fault = "faults: [{kind: freeze, rank: 1, at: 1ms, duration: 1ms}]\n"
+    faults = f"faults: [{{kind: {fault}, at: 1ms}}]\n"
     assert ranks_per_process(parse_spec(text)) > 1
     if shared == "auto":
-        assert ranks_per_process(parse_spec(text + fault)) == 1
+        assert ranks_per_process(parse_spec(text + faults)) == 1
         return
     with pytest.raises(SpecError, match="ranks_per_process: found 2; expected 1 or auto"):
-        parse_spec(text + fault)
+        parse_spec(text + faults)
 
 
 def _steps(*ends_ns: int) -> list[StepRecord]:

@@ -34,6 +34,14 @@ def test_who_did_not_come_is_named_with_where_it_is() -> None:
     ]
 
 
+def test_a_rank_that_has_died_in_a_call_has_not_come() -> None:
+    calls = Calls({0: (_over(0), _waits(1)), 1: (_over(0), _waits(1))}, {})
+    hang = find_hang(calls, range(2), {1: Doing(gone=True)}, 10**9 + 10)
+    assert [state.waits_for for state in hang.ranks] == [(1,), ()]
+    assert hang.absent == (1,)
+    assert "rank 1 did not come: it has ended, after all_reduce of 4 B (number 0" in str(hang)
+
+
 def test_a_message_has_no_wait_when_its_other_end_is_there() -> None:
     receives, sends = _waits(0, "recv", 1), _waits(0, "send", 0)
     assert find_hang(Calls({0: (receives,), 1: ()}, {}), range(2), {}, 20).absent == (1,)

@@ -20,6 +20,7 @@ from topologies.spec.jobs.checks import check_jobs
 from topologies.spec.queue_section import Classes, QueueSpec
 from topologies.spec.run_sections import (
     Freeze,
+    Kill,
     MemoryLimit,
     NodeDies,
     Partition,
@@ -334,27 +335,29 @@ def _fault_problems(spec: Sections, fabric: Fabric) -> Iterator[Problem]:
 def _victim_problems(
     spec: Sections, fabric: Fabric, key: Key, fault: ProcessFault
 ) -> Iterator[Problem]:
-    """Ranks of Groundwire's own cannot go on without one of them, nor join again; one that stands
-    still is a process of its own."""
+    """Ranks of Groundwire's own cannot join again; one that stands still or dies is a process of
+    its own."""
     if fault.job is not None and fault.job != spec.name:
         yield Problem((*key, "job"), fault.job, f"expected the run's only job, {spec.name}")
     if fault.rank is not None and fault.rank >= spec.ranks:
         yield Problem((*key, "rank"), str(fault.rank), f"expected at most {spec.ranks - 1}")
     program = spec.workload.program
+    shared = spec.virtual.ranks_per_process
+    alone = isinstance(fault, Freeze) or (isinstance(fault, Kill) and fault.switch is None)
+    if alone and isinstance(shared, int) and shared > 1:
+        done = "frozen" if isinstance(fault, Freeze) else "killed"
+        expected = f"expected 1 or auto: a rank that is {done} is a process of its own"
+        yield Problem(("virtual", "ranks_per_process"), str(shared), expected)
     if isinstance(fault, Freeze):
-        shared = spec.virtual.ranks_per_process
-        if isinstance(shared, int) and shared > 1:
-            expected = "expected 1 or auto: a rank that is frozen is a process of its own"
-            yield Problem(("virtual", "ranks_per_process"), str(shared), expected)
         return
     if isinstance(fault, MemoryLimit):
         if program is None:
             expected = "expected a workload of kind command: only programs are limited"
             yield Problem((*key, "kind"), fault.kind, expected)
         return
-    if fault.switch is None and program is None:
-        expected = "expected a workload of kind command: only programs are killed"
-        yield Problem((*key, "kind"), fault.kind, expected)
+    if fault.switch is None and program is None and fault.restart_ns is not None:
+        expected = "expected none: Groundwire's own ranks cannot join again, only programs can"
+        yield Problem((*key, "restart"), format_time(fault.restart_ns), expected)
     if fault.host is not None and fault.host not in {node.name for node in fabric.hosts}:
         yield Problem((*key, "host"), fault.host, "expected a host of the fabric")
     if fault.switch is not None and fault.switch not in {node.name for node in fabric.routers}:

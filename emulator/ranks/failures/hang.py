@@ -8,8 +8,8 @@ that did not come, or round in a ring.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from collectives.waiting_ring import waiting_ring
 from emulator.ranks.failures.calls import Call, Calls, named_ranks
@@ -165,7 +165,10 @@ def _plain(call: Call) -> dict[str, object]:
 def find_hang(
     calls: Calls, everybody: Sequence[int], doing: Mapping[int, Doing], at_ns: int, job: str = ""
 ) -> Hang:
-    """The waits among the ranks `everybody`, as far as their calls tell."""
+    """The waits among the ranks `everybody`, as far as their calls tell. A rank that has ended
+    waits for nobody, and what it was waiting for it has not done."""
+    gone = {rank for rank, each in doing.items() if each.gone}
+    calls = replace(calls, by_rank=dict(_done_by(calls, gone)))
     waiting = {rank: _awaited(calls, rank, everybody) for rank in everybody}
     waits_for = {
         rank: () if call is None else tuple(_missing(calls, rank, call, everybody))
@@ -184,6 +187,12 @@ def find_hang(
     wanted = {each for whom in waits_for.values() for each in whom}
     absent = tuple(sorted(rank for rank in wanted if waiting.get(rank) is None))
     return Hang(job, at_ns, states, absent, waiting_ring(waits_for))
+
+
+def _done_by(calls: Calls, gone: Collection[int]) -> Iterator[tuple[int, Sequence[Call]]]:
+    """The calls of each rank, of those that have ended only what was over."""
+    for rank, own in calls.by_rank.items():
+        yield rank, [call for call in own if rank not in gone or call.state == "over"]
 
 
 def _awaited(calls: Calls, rank: int, everybody: Sequence[int]) -> Call | None:
