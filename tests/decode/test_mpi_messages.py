@@ -75,6 +75,13 @@ def test_messages_are_read_from_the_greeting_on() -> None:
     ]
 
 
+def test_of_a_message_without_data_nothing_follows_its_announcement() -> None:
+    announced = struct.pack("<BBHiiHHQQ", 0x42, 0x2C, 5, 3, -16, 1, 0, 0, 0)
+    stream = _Stream(_GREETING + _frame(0x42, announced) + _long(7, 2, 70_000))
+    ends = [(each.size_bytes, each.end) for each in envelopes(stream)]
+    assert ends == [(0, len(_GREETING) + 8 + len(announced)), (70_000, stream.length_bytes)]
+
+
 def test_another_program_is_none_of_openmpi() -> None:
     assert rank_of_greeting(_Stream(b"GET / HTTP/1.1\r\n" + bytes(100))) is None
     assert rank_of_greeting(_Stream(b"")) is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from analysis.decode.mpi.messages import kind_of_tag
 from analysis.decode.mpi.waits import mpi_hang
 from analysis.runs.mpi_messages import MpiMessage
@@ -33,6 +35,13 @@ def test_who_is_in_no_collective_is_waited_for_and_what_it_got_is_told() -> None
         "rank 1 on the wire: last got 8 B with tag 7 from rank 0, 1.000000 s ago",
         "rank 2 on the wire: last sent 8 B of barrier to rank 0, 1.000000 s ago",
     ]
+
+
+def test_of_two_messages_in_one_packet_the_later_is_the_last() -> None:
+    first = _message(0, 1, _BARRIER, 100)
+    both = [first, replace(first, tag=7, kind="send_recv", number=2)]
+    hang = mpi_hang({}, both, 2, 1_000)
+    assert (hang.ranks[0].sent, hang.ranks[1].come) == (both[1], both[1])
 
 
 def test_long_messages_that_nobody_asks_for_make_a_ring() -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.exec.programs import FABRIC, execute
 
+_MPICC = shutil.which("mpicc.openmpi") or shutil.which("mpicc")
 _BEGIN = """
 import sys, time, torch, torch.distributed as dist
 dist.init_process_group("gloo")
@@ -106,3 +109,41 @@ def test_a_wait_that_was_given_up_is_no_hang(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "gave up" in done.stdout + done.stderr
+
+
+_MPI = """
+#include <mpi.h>
+int main(int argc, char **argv) {
+    int rank; double x[100];
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == 0) MPI_Send(x, 100, MPI_DOUBLE, 1, 7, MPI_COMM_WORLD);
+    if (rank == 1) MPI_Recv(x, 100, MPI_DOUBLE, 0, 8, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Finalize();
+}
+"""
+
+
+@pytest.mark.long
+@pytest.mark.skipif(_MPICC is None, reason="mpicc is not installed (libopenmpi-dev)")
+def test_ranks_of_openmpi_are_named_with_their_calls_and_messages(tmp_path: Path) -> None:
+    assert _MPICC is not None
+    (tmp_path / "hangs.c").write_text(_MPI)
+    subprocess.run([_MPICC, "-o", tmp_path / "hangs", tmp_path / "hangs.c"], check=True)
+    (tmp_path / "fabric.yaml").write_text(FABRIC)
+    done = execute(
+        tmp_path, "fabric.yaml", "--kernel", "virtual", "--hang-after", "600ms", "--json",
+        "--out", "run", "--", "mpirun", "./hangs",
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "\nranks 0, 2 wait in MPI_Barrier for rank 1\n" in done.stderr
+    assert "\nrank 1 waits in MPI_Recv; the wire does not tell for whom\n" in done.stderr
+    assert "; last got of no collective 800 B with tag 7 from rank 0\n" in done.stderr
+    (hang,) = json.loads(done.stdout)["hangs"]
+    assert [rank["mpi"]["call"] for rank in hang["ranks"]] == [
+        "MPI_Barrier", "MPI_Recv", "MPI_Barrier",
+    ]  # fmt: skip
+    assert [rank["waits_for"] for rank in hang["ranks"]] == [[1], [], [1]]
+    assert any("hangs, main" in place for place in hang["ranks"][1]["native"])

@@ -94,7 +94,7 @@ def envelopes(stream: Stream) -> list[Envelope]:
             content = stream.read(position + _HEADER.size, _LENGTH_AT + _LENGTH.size)
             envelope = _envelope(position, end, content, size_bytes)
             if envelope is not None:
-                if not envelope.eager:
+                if envelope.end is None:
                     missing.append([len(found), envelope.size_bytes])
                     data_bytes = max(0, size_bytes - _ANNOUNCED_BYTES)
                 found.append(envelope)
@@ -122,7 +122,9 @@ def _envelope(position: int, end: int, content: bytes, size_bytes: int) -> Envel
         return None
     else:
         (length,) = _LENGTH.unpack_from(content, _LENGTH_AT)
-    return Envelope(position, end if eager else None, context, source, tag, number, length, eager)
+    # Of a message without data, as of MPI_Ssend, nothing follows its announcement.
+    whole = end if eager or not length else None
+    return Envelope(position, whole, context, source, tag, number, length, eager)
 
 
 def _next(stream: Stream, position: int) -> int | None:

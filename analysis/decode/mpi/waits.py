@@ -44,14 +44,16 @@ _SHOWN = 16
 class MpiRank:
     """A rank of a run that hangs. `call` is the function of MPI in which it is; empty: none, or it
     is not known. `sent` and `come` are the last messages of either way that the wire has, and
-    `untaken` those that it has announced, and whose data nobody has asked for. `tells` is False
-    where it waits for somebody whom the wire does not tell."""
+    `untaken` those that it has announced, and whose data nobody has asked for. `own` is the last
+    message of a program that has come, which is of no collective. `tells` is False where it waits
+    for somebody whom the wire does not tell."""
 
     rank: int
     call: str
     waits_for: tuple[int, ...]
     sent: MpiMessage | None
     come: MpiMessage | None
+    own: MpiMessage | None
     untaken: tuple[MpiMessage, ...]
 
     @property
@@ -64,6 +66,7 @@ class MpiRank:
             "call": self.call or None,
             "sent": None if self.sent is None else asdict(self.sent),
             "come": None if self.come is None else asdict(self.come),
+            "own": None if self.own is None else asdict(self.own),
             "untaken": [asdict(each) for each in self.untaken],
         }
 
@@ -107,10 +110,13 @@ class MpiHang:
         if one.come is not None and one.come.come_ns is not None:
             come = f"last got {_message(one.come)} from rank {one.come.source}"
             come += f", {(self.at_ns - one.come.come_ns) / 1e9:,.6f} s ago"
+        own = ""
+        if one.own is not None and one.own is not one.come:
+            own = f"last got of no collective {_message(one.own)} from rank {one.own.source}"
         untaken = [
             f"rank {each.destination} has not asked for {_message(each)}" for each in one.untaken
         ]
-        return "; ".join(filter(None, [sent, come, *untaken])) or "nothing"
+        return "; ".join(filter(None, [sent, come, own, *untaken])) or "nothing"
 
 
 def mpi_hang(
@@ -128,8 +134,9 @@ def mpi_hang(
                 rank,
                 calls.get(rank, ""),
                 tuple(_waits_for(rank, calls, messages, untaken, ranks)),
-                max(own, key=lambda each: each.sent_ns or 0, default=None),
-                max(got, key=lambda each: each.come_ns or 0, default=None),
+                max(own, key=lambda each: (each.sent_ns or 0, each.number), default=None),
+                _last_come(got),
+                _last_come([each for each in got if each.tag >= 0]),
                 untaken,
             )
         )
@@ -137,6 +144,10 @@ def mpi_hang(
     wanted = {each for whom in waits_for.values() for each in whom}
     absent = tuple(sorted(rank for rank in wanted if not calls.get(rank)))
     return MpiHang(at_ns, tuple(found), absent, waiting_ring(waits_for))
+
+
+def _last_come(messages: Sequence[MpiMessage]) -> MpiMessage | None:
+    return max(messages, key=lambda each: (each.come_ns or 0, each.number), default=None)
 
 
 def _waits_for(
