@@ -23,9 +23,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from collectives.kinds import Kind
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 
 class Buffer(StrEnum):
@@ -208,6 +212,19 @@ class Program:
         """How many elements some blocks hold."""
         first, end = self.bounds(blocks, elements)
         return end - first
+
+    def offsets(self, blocks: npt.NDArray[np.int64], elements: int) -> npt.NDArray[np.int64]:
+        """Where blocks begin (`bounds`)."""
+        import numpy as np
+
+        shard = self.shard_elements(elements)
+        shards, piece = np.divmod(blocks, self.pieces)
+        if self.division is not Division.SEGMENTS:
+            within = piece * shard // self.pieces
+        else:
+            within = np.minimum(piece * -(-shard // self.pieces), shard)
+        found: npt.NDArray[np.int64] = shards * shard + within
+        return found
 
     def _offset(self, block: int, shard: int) -> int:
         shards, piece = divmod(block, self.pieces)

@@ -5,7 +5,13 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Ints = npt.NDArray[np.int32]
 
 
 class Runner(Protocol):
@@ -80,7 +86,21 @@ class Follow:
     steps: int
 
 
-Operation = Start | Await | Mark | Pause | Sleep | Occupy | Do | Follow
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """Starts and waits for messages alone, one after the other, as words (`EXCHANGE_WORDS`)."""
+
+    words: Ints
+
+
+Operation = Start | Await | Mark | Pause | Sleep | Occupy | Do | Follow | Exchange
+
+
+EXCHANGE_WORDS = START_WORD, AWAIT_WORD = 0, 1
+"""The words of an exchange: for a start START_WORD, whether its sends go before its receives, how
+many there are of each, and their numbers, sends first; for a wait AWAIT_WORD, how many sends,
+receives and marks there are, and their numbers in that order. They are those of the packet engine
+(`Operation` of simulation/engine/programs.hpp)."""
 
 
 NumberOfMark = Callable[..., int]
@@ -134,7 +154,8 @@ class CompiledPrograms:
     ends of connections, `sender` and `receiver` the programs that send and receive it. Several
     programs can belong to one end: `ends` has that of each program. `has_nodes` says that switches
     take part. Steps that programs go through together are kept as such where the reader
-    `follows_steps`; else each program has its own part of them."""
+    `follows_steps`; else each program has its own part of them. Where it `packs`, what a program
+    does may come as exchanges."""
 
     programs: list[list[Operation]] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
@@ -145,6 +166,7 @@ class CompiledPrograms:
     size_bytes: array[int] = field(default_factory=lambda: array("q"))
     has_nodes: bool = False
     follows_steps: bool = False
+    packs: bool = False
     steps: list[CommonSteps] = field(default_factory=list)
 
     def program(self, end: int, operations: list[Operation] | None = None) -> int:

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from collectives.garbage import uncollected
 from collectives.program import MESSAGES, RECEIVES, Action, At, Step
 from collectives.schedule.operations import (
     Await,
@@ -24,12 +25,16 @@ from collectives.schedule.operations import (
     Pause,
     Start,
 )
+from collectives.schedule.packed_program import PackedProgram, PackedPrograms
 from collectives.schedule.schedule import Chunk
 from collectives.turns import Turn
 from collectives.waits import waits_of
 
 if TYPE_CHECKING:
     from collectives.schedule.program import ProgramSchedule
+
+
+_PACKED = PackedPrograms()
 
 
 class ProgramCompiler:
@@ -55,12 +60,47 @@ class ProgramCompiler:
             for place, turn in enumerate(order)
         }
 
+    @uncollected()
     def compile(self) -> None:
         """Add all that all ranks do."""
+        packs = self.into.packs and self.gates is not None and not self._has_gates_within
         for chunk in self.schedule.chunks:
+            program = chunk.program
+            single = all(len(sequences) == 1 for sequences in program.participants)
+            if packs and single and _PACKED.knows(program) and self._add_packed(chunk):
+                continue
+            first, message = len(self.into.programs), len(self.into.source)
             numbers = self._add_messages(chunk)
-            for rank in range(len(chunk.program.participants)):
+            for rank in range(len(program.participants)):
                 _ChunkCompiler(self, chunk, rank, numbers).compile()
+            if packs and single and len(numbers) == program.message_count:
+                added = self.into.programs[first:]
+                _PACKED.keep(program, PackedProgram.of(program, added, message))
+
+    @property
+    def _has_gates_within(self) -> bool:
+        """Whether a sequence has more than messages between its begin and its end."""
+        schedule = self.schedule
+        return bool(schedule.turns or schedule.aggregators or schedule.endpoint_delay_ns)
+
+    def _add_packed(self, chunk: Chunk) -> bool:
+        """Add a chunk whose program is known, unless some of its messages are empty."""
+        import numpy as np
+
+        packed = _PACKED[chunk.program]
+        if packed is None:
+            return False
+        elements = packed.elements(chunk.program, chunk.elements)
+        if not elements.all():
+            return False
+        ends = np.array(self._ends, dtype=np.int32)
+        element_bytes = self.schedule.shape.element_bytes
+        gates = self.gates
+        assert gates is not None
+        for rank, exchange in enumerate(packed.add(self.into, ends, elements, element_bytes)):
+            begin, end = gates.begin(chunk.index, rank), gates.end(chunk.index, rank, 1)
+            self.into.program(self._ends[rank], [begin, exchange, end])
+        return True
 
     def _add_messages(self, chunk: Chunk) -> dict[int, int]:
         """Numbers of a chunk's messages; empty ones are not sent."""

@@ -27,12 +27,14 @@ from collectives.call import CollectiveCall
 from collectives.kinds import Kind
 from collectives.schedule.exchange import ExchangeSchedule
 from collectives.schedule.observed import ObservedSchedule
+from collectives.schedule.operations import Exchange
 from groundwire.driving import drive
 from groundwire.forecast import predict
 from simulation.engine_process import run_engine
 from testing.kept_runs import ROOT
 from tests.predict.settings import make_setting
 from topologies.spec.spec import Spec, load_spec, parse_spec
+from workloads.models.planned import planned_calls
 
 _FRAME_NS = (8948 + 66 + 24) * 8 // 100
 """A full segment at 100 Gb/s with an MTU of 9000."""
@@ -406,6 +408,47 @@ def test_steps_that_ranks_go_through_together_are_what_each_of_them_does(
         found.append({name: column.tolist() for name, column in answer.items()})
     assert found[0] == found[1]
     assert min(found[0]["stamps"]) >= 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "section"),
+    [
+        ("all_reduce", "{algorithm: ring, chunks: 3}"),
+        ("all_reduce", "{algorithm: hierarchical, dimensions: [2, 3]}"),
+        ("reduce_scatter", "{algorithm: ring}"),
+        ("all_to_all", "{algorithm: direct, in_flight: 2}"),
+        ("all_gather", "{algorithm: direct}"),
+    ],
+)
+def test_a_program_that_was_met_before_is_what_each_of_its_ranks_does(
+    kind: str, section: str
+) -> None:
+    """A program is packed when it is compiled for the second time; numbers of messages move."""
+    spec = parse_spec(
+        f"""
+name: test
+fabric: {{kind: flat, hosts: 6}}
+workload:
+  {{kind: collectives, ranks: 6, operations: [{{kind: {kind}, size: 600KB}}]}}
+collectives: {{backend: programs, {kind}: {section}}}
+"""
+    )
+    setting, (planned,) = setting_of_spec(spec), planned_calls(spec)
+    calls = [GroupedCall(planned.call, ""), GroupedCall(planned.call, "")]
+    acts = {rank: (PostCall(0), PostCall(1), WaitForCall(0)) for rank in range(6)}
+    found, packed = [], []
+    for follows_steps in (False, True):
+        joint = JointPrograms(calls, acts, seed=1, follows_steps=follows_steps)
+        operations = [each for program in joint.compiled.programs for each in program]
+        packed.append(sum(isinstance(each, Exchange) for each in operations))
+        columns = EncodedPrograms(joint).columns() | scenario_of(setting, joint)
+        answer = dict(run_engine(columns).columns)
+        answer.pop("processor_s")
+        found.append({name: column.tolist() for name, column in answer.items()})
+    assert packed[0] == 0
+    assert packed[1] >= 6
+    assert found[0] == found[1]
+    assert max(found[0]["stamps"]) > 0
 
 
 def test_what_a_host_s_own_port_has_no_room_for_was_not_sent() -> None:

@@ -389,8 +389,9 @@ class JointPrograms:
             mark = partial(self._marks.number, name, number)
             compiled = self.compiled
             first, program = len(compiled.source), len(compiled.programs)
-            part.compile(call.shape, compiled, ends, mark, gates, seed)
             between = ONE if self._transport is None else self._transport.between_ranks(call)
+            compiled.packs = compiled.follows_steps and between.count == 1
+            part.compile(call.shape, compiled, ends, mark, gates, seed)
             if between.count > 1:
                 added, numbers = compiled.programs[program:], range(first, len(compiled.source))
                 self._spread(part, own, ranks, numbers, slot, added, between)

@@ -42,7 +42,7 @@ class Ns3:
             raise PredictorError(f"ns3 needs the package of that name: {install_line('ns3')}")
         self._timeout_s = timeout_s
         self.last_run: dict[str, Any] = {}
-        """Figures of the last prediction: wall_s (simulation alone) and events."""
+        """Figures of the last prediction: wall_s and processor_s (simulation alone), and events."""
 
     def predict(self, setting: Setting, call: CollectiveCall) -> int:
         """Nanoseconds. Raises PredictorError for queues that it has not, or when ns-3 fails."""

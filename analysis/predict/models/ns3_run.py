@@ -95,11 +95,12 @@ def simulate(description: dict[str, Any]) -> dict[str, Any]:
             low["address"],
             high["address"],
         )
-    began = time.monotonic()
+    began, began_s = time.monotonic(), time.process_time()
     duration_ns = int(gw.Run(_START_NS, description["limit_ns"]))
     return {
         "duration_ns": duration_ns,
         "wall_s": time.monotonic() - began,
+        "processor_s": time.process_time() - began_s,
         "events": int(ns.Simulator.GetEventCount()),
     }
 

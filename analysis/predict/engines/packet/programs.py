@@ -27,6 +27,7 @@ from collectives.schedule.operations import (
     Await,
     CommonSteps,
     Do,
+    Exchange,
     Follow,
     Mark,
     Occupy,
@@ -57,7 +58,7 @@ from simulation.columns import Column
     _IMPAIR,
     _REROUTE,
 ) = range(17)
-"""`Operation` of simulation/engine/programs.hpp."""
+"""`Operation` of simulation/engine/programs.hpp. The first two are `EXCHANGE_WORDS`."""
 
 _ORDERS = (CollectiveOrder.FIFO, CollectiveOrder.LIFO, CollectiveOrder.PRIORITY)
 _NONE = -1
@@ -151,6 +152,8 @@ class EncodedPrograms:
             sends, receives, marks = operation.sends, operation.receives, operation.marks
             self._say(_AWAIT, len(sends), len(receives), len(marks), *sends, *receives)
             self._code.extend(map(self._mark, marks))
+        elif isinstance(operation, Exchange):
+            self._code.frombytes(operation.words.tobytes())
         elif isinstance(operation, Mark):
             self._say(_MARK, self._mark(operation.number))
         elif isinstance(operation, Do):
