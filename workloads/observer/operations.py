@@ -79,8 +79,9 @@ _UNPREDICTED = {
 }
 """Operations that are not carried out as others of their kind are: why nobody predicts them. Those
 of a virtual GPU are."""
-_PARTS = "parts"
-"""`PARTS` of analysis/runs/records.py."""
+_PARTS, _MOST_OF_PARTS = "parts", 16
+"""`PARTS` of analysis/runs/records.py, and `most_of_parts` of the virtual GPU's
+extension/process_group.cpp."""
 
 
 def collectives(name: str, args: Any, ranks: int) -> list[dict[str, Any]]:
@@ -96,6 +97,7 @@ def collectives(name: str, args: Any, ranks: int) -> list[dict[str, Any]]:
     first = first_tensor(args)
     element_bytes = first.element_size()
     on_device = str(first.device.type) == "cuda"
+    in_parts = on_device and kind == "reduce_scatter" and ranks <= _MOST_OF_PARTS
     why = None if on_device else _UNPREDICTED.get(name)
     if is_sparse(first):
         why = (
@@ -109,7 +111,7 @@ def collectives(name: str, args: Any, ranks: int) -> list[dict[str, Any]]:
             "root": root,
         }
         | ({"uneven": True} if uneven else {})
-        | ({"algorithm": _PARTS} if on_device and kind == "reduce_scatter" else {})
+        | ({"algorithm": _PARTS} if in_parts else {})
         | ({"unpredicted": why} if why else {})
         for size_bytes, root, uneven in measured
     ]
