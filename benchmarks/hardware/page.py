@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from math import exp, log
 from pathlib import Path
 from typing import Any
 
-from benchmarks.hardware import gloo, simulations, training
+from benchmarks.hardware import gloo, simulations, training, training_page, training_runs
 from benchmarks.hardware.measurements import Measurement, measurements
 from benchmarks.hardware.predictions import KEPT
+from benchmarks.hardware.rows import undated
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -121,13 +122,6 @@ Not put as a spec: pytorch/gloo #158, whose network's rate is not told, and pyto
 table's figures were not to be had.
 """
 
-_TRAINING_SHORT = """\
-## Training
-
-Steps of training are followed by `packet`, with computing times of a model of kernels; one number
-is fitted on one row a source. [hardware-training.md](hardware-training.md) has the rows.
-"""
-
 _ABSENT = """\
 ## Figures that are no rows
 
@@ -136,42 +130,11 @@ ASTRA-sim's validation against HGX H100, vTrain's training times, Alibaba's HPN.
 queue pairs is measured there.
 """
 
-_TRAINING = """\
-# Held against hardware: training
-
-This page is made by `make hardware`. A step is [a table of layers](spec-layers.md) with the
-computing times of a model of kernels, and `packet` follows a step of a few layers
-(`benchmarks/hardware/training.py` says which, and where each constant is from). One number is
-fitted on one row a source, marked: the share of the tensor cores' peak that matrix products reach.
-All other rows are held out. Thirteen more rows that were planned take too long to follow, and were
-dropped before their errors were seen.
-
-"""
-
-
-_TRAINING_CAUSES = """\
-## What misses
-
-Read off the rows; no experiment stands behind it.
-
-- **Short sequences** (t5.1, t5.2): a microbatch takes 0.67 s with 2,048 tokens, 0.78 s with 4,096
-  and 1.30 s with 8,192. Tokens do not change the host's time, of launches and of ZeRO-3's
-  hooks, and the model has no host.
-- **BERT** (t6.6 to t6.8): measured tokens a second are 1.4 times as many at 512 as at 128, though
-  attention does more for each. The two are phases of training with other batches, of which the
-  model knows the sequence alone.
-- **Context parallelism** (t1.8 to t1.10): a token takes 394, 934 and 1,825 us, 2.4 and 2.0 times as
-  long for twice the sequence, where attention alone doubles. The source does not tell what each
-  rank does beside it.
-- **float8** (t1.3, t1.6): the step gains 28%, the model's 46%: it has products twice as fast as
-  16-bit ones, and casts at the memory's full rate.
-"""
-
 
 def pages() -> dict[Path, str]:
     """The text of each page: the summary, and the rows."""
     kept, followed = _figures(KEPT), _figures(simulations.KEPT)
-    rows, runs = measurements(), training.runs()
+    rows, runs = measurements(), training_runs.runs()
     trained = _figures(training.KEPT)
     tables = {table: list(found) for table, found in groupby(rows, key=lambda one: one.table)}
     found = {"hardware.md": [_HEAD, *_summary(rows, kept, followed), "", *_clusters(tables, kept)]}
@@ -182,9 +145,9 @@ def pages() -> dict[Path, str]:
                 lines += _table(table, own, kept, followed)
         found[f"hardware-{name}.md"] = lines
     found["hardware.md"] += ["", _GLOO, *_of_gloo(), _gloo_causes()]
-    found["hardware.md"] += ["", _TRAINING_SHORT, *_training_summary(runs, trained)]
+    found["hardware.md"] += ["", training_page.SHORT, *training_page.summary(runs, trained)]
     found["hardware.md"] += ["", _ABSENT]
-    found["hardware-training.md"] = [_TRAINING, *_training(runs, trained), "", _TRAINING_CAUSES]
+    found["hardware-training.md"] = training_page.page(runs, trained)
     texts = {DOCS / name: "\n".join(lines) for name, lines in found.items()}
     return {
         place: re.sub("\n{3,}", "\n\n", text).rstrip("\n") + "\n" for place, text in texts.items()
@@ -258,7 +221,7 @@ def _table(table: str, rows: Sequence[Measurement], kept: _Kept, followed: _Kept
     lines = [
         f"## {table}: {first.servers} x {first.gpus} {first.gpu.upper()}",
         "",
-        f"Source: {_undated(first.source)}. Measured on: {_undated(first.measured_on)}.",
+        f"Source: {undated(first.source)}. Measured on: {undated(first.measured_on)}.",
     ]
     if first.not_stated:
         lines.append(f"Not stated there: {first.not_stated}.")
@@ -284,11 +247,6 @@ def _table(table: str, rows: Sequence[Measurement], kept: _Kept, followed: _Kept
     return [*lines, ""]
 
 
-def _undated(text: str) -> str:
-    """Text without its dates, which `nccl.csv` has and the reference has not."""
-    return re.sub(r",? ?\(?\b20\d\d-\d\d-\d\d(?:, \d\d)?\)?", "", text).strip()
-
-
 def _of_packet(one: Measurement, followed: _Kept) -> str:
     time_us = followed[one.id].get("time_us")
     return "- | -" if time_us is None else f"{time_us:,.1f} | {time_us / one.time_us - 1:+.1%}"
@@ -298,55 +256,6 @@ def _error(rows: Sequence[Measurement], kept: _Kept) -> float:
     """The geometric mean of how far predictions are off, as a share."""
     logs = [abs(log(kept[one.id]["time_us"] / one.time_us)) for one in rows]
     return exp(sum(logs) / len(logs)) - 1
-
-
-def _training_summary(rows: Sequence[training.Run], kept: _Kept) -> list[str]:
-    """The errors of all rows, and of ratios of rows that differ in one thing."""
-    errors = _training_errors(rows, kept)
-    held = [errors[run.id] for run in rows if not run.fitted]
-    ratios = {
-        run.id: (1 + errors[run.id]) / (1 + errors[run.compared_with]) - 1
-        for run in rows
-        if run.compared_with
-    }
-    sources = len({run.source for run in rows})
-    return [
-        f"{len(rows)} rows of {sources} sources, {len(held)} held out. Mean of the errors of those "
-        f"{_mean(held):.1%}, {_within(held, 0.08)} of {len(held)} within 8%; of {len(ratios)} "
-        f"ratios {_mean(ratios.values()):.1%}, {_within(ratios.values(), 0.03)} within 3%. Context "
-        "parallelism, short sequences, float8 and BERT miss by most: the model of kernels, not the "
-        "network. Where only the number of GPUs changes, nearly all communication is hidden.",
-    ]
-
-
-def _training_errors(rows: Sequence[training.Run], kept: _Kept) -> dict[str, float]:
-    return {run.id: kept[run.id]["value"] / run.value - 1 for run in rows}
-
-
-def _training(rows: Sequence[training.Run], kept: _Kept) -> list[str]:
-    """Rates, and ratios of rows that differ in one thing."""
-    by_id = {run.id: run for run in rows}
-    errors = _training_errors(rows, kept)
-    lines = [
-        *_training_summary(rows, kept),
-        "",
-        "| id | model, sequence | measured on | unit | measured | predicted | error "
-        "| against | measured | predicted |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    for run in rows:
-        found = kept[run.id]["value"]
-        against = " | | "
-        if run.compared_with:
-            other = by_id[run.compared_with]
-            ratio, told = run.value / other.value, found / kept[other.id]["value"]
-            against = f"{other.id} | {ratio:.3f} | {told:.3f}"
-        error = "fitted" if run.fitted else f"{errors[run.id]:+.1%}"
-        lines.append(
-            f"| {run.id} | {run.model}, {run.sequence:,} | {run.measured_on} | {run.unit} "
-            f"| {run.value:,.0f} | {found:,.0f} | {error} | {against} |"
-        )
-    return [*lines, "", "Sources: " + "; ".join(_sources(rows)) + "."]
 
 
 def _of_gloo() -> list[str]:
@@ -385,22 +294,6 @@ def _gloo_causes() -> str:
     slow_us, told_us = kept[gloo.SLOW_WAKING]["time_us"], kept[row.id]["time_us"]
     share = (slow_us - told_us) / (row.time_us - told_us)
     return _GLOO_CAUSES.format(slow=slow_us, share=share)
-
-
-def _sources(rows: Sequence[training.Run]) -> list[str]:
-    found: dict[str, str] = {}
-    for run in rows:
-        found.setdefault(run.source, run.id.split(".")[0])
-    return [f"{name}: {_undated(source)}" for source, name in found.items()]
-
-
-def _mean(errors: Iterable[float]) -> float:
-    sizes = [abs(error) for error in errors]
-    return sum(sizes) / len(sizes)
-
-
-def _within(errors: Iterable[float], most: float) -> int:
-    return sum(abs(error) <= most for error in errors)
 
 
 if __name__ == "__main__":

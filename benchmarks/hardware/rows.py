@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -33,3 +34,8 @@ def _made_by(kind: type[Row]) -> Mapping[str, Callable[[str], Any]]:
 
 def _truth(text: str) -> bool:
     return {"0": False, "1": True}[text]
+
+
+def undated(text: str) -> str:
+    """Text without its dates, which the files have and the reference has not."""
+    return re.sub(r",? ?\(?\b20\d\d-\d\d-\d\d(?:, \d\d)?\)?", "", text).strip()

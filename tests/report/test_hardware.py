@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.hardware import gloo, simulations, training
+from benchmarks.hardware import gloo, simulations, training, training_runs
+from benchmarks.hardware.kernels import kernels
 from benchmarks.hardware.measurements import measurements
 from benchmarks.hardware.page import CAUSES, DOCS, GENERATIONS, pages
 from benchmarks.hardware.predictions import KEPT, predicted
@@ -58,12 +59,27 @@ def test_kept_times_of_packets_are_its_own() -> None:
 
 def test_kept_rates_of_training_are_the_models() -> None:
     kept = json.loads(training.KEPT.read_text(encoding="utf-8"))
-    runs = {run.id: run for run in training.runs()}
+    runs = {run.id: run for run in training_runs.runs()}
     assert kept.keys() == runs.keys()
     fitted = [run for run in runs.values() if run.fitted]
     assert len({run.source for run in fitted}) == len(fitted), "one row a source is fitted"
-    again = training.rate(runs["t6.6"], kept["t6.6"]["share"])
+    again = training.rate(runs["t6.6"], kept["t6.6"]["slower"])
     assert again == pytest.approx(kept["t6.6"]["value"], rel=1e-4)
+
+
+def test_kernels_are_those_that_sources_tell() -> None:
+    """What is fitted stretches tensor cores alone; recomputing adds; float8 is faster, by less than
+    the ratio of the peaks."""
+    runs = {run.id: run for run in training_runs.runs()}
+    once, twice, thrice = (kernels(runs["t1.2"], slower) for slower in (1.0, 2.0, 3.0))
+    assert thrice.forward_s - twice.forward_s == pytest.approx(twice.forward_s - once.forward_s)
+    assert twice.forward_s < 2 * once.forward_s
+    assert twice.optimizer_s == once.optimizer_s
+    none, full = (kernels(replace(runs["t1.2"], recompute=kind), 1.0) for kind in ("none", "full"))
+    assert full.backward_s - none.backward_s == pytest.approx(none.forward_s)
+    assert none.backward_s < once.backward_s < full.backward_s
+    faster = kernels(replace(runs["t1.3"], recompute="none"), 1.0)
+    assert none.forward_s / 2 < faster.forward_s < none.forward_s
 
 
 def test_kept_times_of_gloo_are_the_models() -> None:
