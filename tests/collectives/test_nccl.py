@@ -295,12 +295,22 @@ class TestSpec:
             ),
             ({"env": {"NCCL_ALGO": "CollNetChain"}}, "CollNet: not written"),
             ({"backend": "programs", "env": {"NCCL_ALGO": "Ring"}}, "expected backend: nccl"),
+            ({"backend": "programs", "net_latency": "75us"}, r"collectives\.net_latency: found 75"),
             ({"tuner": "/nowhere.csv"}, r"collectives\.tuner: found /nowhere\.csv"),
         ],
     )
     def test_mistakes(self, section: dict[str, object], said: str) -> None:
         with pytest.raises(SpecError, match=said):
             parse_dict(spec(section))
+
+    def test_a_plugins_latency(self) -> None:
+        latencies = [
+            tuner_of(settings_of(parse_dict(spec(given))), tuple(range(16))).model[
+                "AllReduce", "Tree", "LL"
+            ][0]
+            for given in ({}, {"net_latency": "75us"})
+        ]
+        assert latencies[1] - latencies[0] == pytest.approx(2 * 75)
 
     def test_switches_reduce_where_they_can(self) -> None:
         raw = spec({"env": {"NCCL_ALGO": "NVLSTree"}})
