@@ -37,6 +37,7 @@ enum class Operation : int32_t {
     kFollow,       // list of steps: the program's part of each
     kImpair,       // row of the faults
     kReroute,      // state of the routes
+    kRepeat,       // how many words before it the program goes on again, without end: nobody waits for it
 };
 
 // The way of a pair's messages: the number of a pair is that of its sending end as well.
@@ -93,6 +94,8 @@ class Programs {
         for (size_t i = programs_.size(); i--;) advance(int32_t(i), begin_ns_);
     }
     bool are_over() const { return !left_ && !driver_; }
+    // Whether something goes on although all programs are over.
+    bool is_endless() const { return is_endless_; }
     // Routes have this state from now on.
     void reroute(int32_t state);
     const std::vector<int64_t>& stamps() const { return stamps_; }
@@ -338,6 +341,7 @@ class Programs {
     std::vector<Told>* reading_ = nullptr;
     bool has_nodes_;
     size_t left_;
+    bool is_endless_ = false;
     std::vector<int64_t> stamps_;
     std::vector<int32_t> latches_;
     std::vector<double> late_ns_, free_ns_;
@@ -482,6 +486,7 @@ inline int64_t Programs::length_of(int64_t at) const {
         case Operation::kFollow:
         case Operation::kImpair:
         case Operation::kReroute:
+        case Operation::kRepeat:
             return 2;
         case Operation::kSleepLate:
         case Operation::kSetLate:
@@ -565,6 +570,14 @@ inline void Programs::run_to_wait(int32_t number, Time now) {
                 break;
             case Operation::kReroute:
                 reroute(words[1]);
+                break;
+            case Operation::kRepeat:
+                program.at = at - words[1];
+                settle(number);
+                if (!program.ended) {
+                    program.ended = is_endless_ = true;
+                    --left_;
+                }
                 break;
             case Operation::kSetLate:
                 late_ns_[size_t(words[1])] = std::max(0.0, double(now - begin_ns_) - numbers_[size_t(words[2])]);

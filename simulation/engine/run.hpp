@@ -130,7 +130,7 @@ inline bool Network::turn(Time now) {
         for (const Event& event : due_processes_) begin(event, now);
         due_processes_.clear();
     }
-    return false;
+    return programs->is_endless() && programs->are_over();
 }
 
 // Takes what has arrived by ports whose timers fire, which are set anew. Many fire at once: what one reads is on its

@@ -103,6 +103,20 @@ def test_routes_that_follow_late_lose_what_the_link_would_have_carried() -> None
     assert lost[0] < lost[1] < lost[2]
 
 
+def test_a_flap_without_an_end_goes_on_as_one_that_lasts() -> None:
+    """It ends with the run. The second iteration is some hundred times later."""
+    took = []
+    for lasts in ("", ", duration: 1s"):
+        flap = "kind: flap, link: leaf0-spine0, at: 33us, every: 90500ns, down: 20us, reroute: 7us"
+        spec = _spec(f"{{{flap}{lasts}}}", transport="tcp")
+        predictor = Packet()
+        found = predict_workload(spec, setting_of_spec(spec), predictor)
+        assert predictor.last is not None
+        took.append([one.duration_ns for one in found.iterations])
+    assert took[0] == took[1]
+    assert len(set(took[0])) == 2  # it meets both iterations, each at another place
+
+
 @pytest.mark.parametrize("reroute", ["0s", "10ms"])
 def test_a_host_that_is_cut_off_for_good_ends_its_connections(reroute: str) -> None:
     """As Linux does after 15 retransmissions, a quarter of an hour."""
@@ -116,13 +130,13 @@ def test_a_host_that_is_cut_off_for_good_ends_its_connections(reroute: str) -> N
 @pytest.mark.parametrize(
     ("fault", "named"),
     [
-        ("{kind: flap, link: h0-leaf0, at: 0s, every: 5ms, down: 1ms}", "without a `duration`"),
         (
             "{kind: link-down, link: h0-leaf0, iteration: 0, duration: 1us}, "
             "{kind: link-down, link: h1-leaf0, iteration: 1, duration: 1us}",
             "go down in several iterations",
         ),
         ("{kind: link-down, link: h0-leaf0, at: 10us, reroute: 1ms}", "its link is down"),
+        ("{kind: kill, rank: 1, at: 10us}", "whose ranks are killed"),
         ("{kind: link-down, link: h0-leaf0, at: 10us}", "no route for a packet of a queue pair"),
     ],
 )

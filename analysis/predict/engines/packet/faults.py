@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from topologies.spec.run_sections import (
     DelayChange,
     FaultSpec,
     Flap,
+    Kill,
     LinkDown,
     LinkUp,
     Loss,
@@ -29,11 +29,11 @@ from topologies.spec.run_sections import (
 )
 from topologies.units import q32
 
-_Downs = LinkDown | Flap | Partition
+_Downs = LinkDown | Flap | Partition | Kill
 _Moves = _Downs | LinkUp
 Followed = Loss | Corruption | RateChange | DelayChange | _Moves
 
-_FOLLOWED = "loss, corrupt, rate, delay, link-down, link-up, flap and partition"
+_FOLLOWED = "loss, corrupt, rate, delay, link-down, link-up, flap, partition and kill of a switch"
 
 _WAKES_LATE_NS = 1
 """A sleeping process goes on in the nanosecond after the one that it asked for."""
@@ -67,6 +67,17 @@ class Rerouted:
         raise TypeError("faults are followed packet by packet")
 
 
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """The program goes on from this place of its operations again, without end."""
+
+    place: int
+
+    def __call__(self, _: Runner, now: float) -> None:
+        """Only the engine does so."""
+        raise TypeError("faults are followed packet by packet")
+
+
 @dataclass(slots=True)
 class LinkFaults:
     """The faults of a scenario: the states that links and routes get into, and the programs that
@@ -75,8 +86,7 @@ class LinkFaults:
     fabric: Fabric
     withdrawn: list[frozenset[int]] = field(default_factory=lambda: [frozenset()])
     """The links that routes do without, by state."""
-    rows: list[tuple[int, ...]] = field(default_factory=list)
-    """The states of links, as `columns` has them."""
+    _rows: dict[tuple[int, ...], int] = field(default_factory=dict)
 
     def add(self, joint: JointPrograms, faults: Sequence[FaultSpec]) -> None:
         """Add the programs. Raises PredictorError for faults that are not followed."""
@@ -84,6 +94,8 @@ class LinkFaults:
         begun: dict[int, int] = {}
         moving: set[int] = set()
         for fault in faults:
+            if isinstance(fault, Kill) and fault.switch is None:
+                raise PredictorError("a run whose ranks are killed fails: it has no end to predict")
             if not isinstance(fault, Followed):
                 raise PredictorError(
                     f"faults of kind {fault.kind} are not followed, but those of kinds {_FOLLOWED}"
@@ -95,7 +107,11 @@ class LinkFaults:
                     raise PredictorError(f"faults of {name} in several iterations are not followed")
             if isinstance(fault, _Moves):
                 moving.add(start)
-                _check_moves(joint, fault)
+                if joint.compiled.has_nodes:
+                    raise PredictorError(
+                        f"faults of kind {fault.kind} are not followed beside switches that "
+                        "aggregate"
+                    )
             by_start[start].append(fault)
         if len(moving) > 1:
             raise PredictorError("links that go down in several iterations are not followed")
@@ -104,13 +120,17 @@ class LinkFaults:
                 Await([], [], [joint.begun(iteration)]),
                 Pause(-_WAKES_LATE_NS),
             ]
-            _Thread(self, program).inject(begins)
+            _Thread(self, program, begins).inject()
             joint.compiled.program(-1, program)
 
     @property
     def are_any(self) -> bool:
         """Whether there are any."""
-        return bool(self.rows)
+        return bool(self._rows)
+
+    def row_of(self, state: tuple[int, ...]) -> int:
+        """The number of a state of a link, as `columns` has them."""
+        return self._rows.setdefault(state, len(self._rows))
 
     def state_of(self, withdrawn: set[int]) -> int:
         """The number of a state of routes."""
@@ -120,18 +140,33 @@ class LinkFaults:
         return self.withdrawn.index(links)
 
     def columns(self) -> dict[str, Column]:
-        """Row by row: the link, its rate, its delay, the chances of loss and corruption, and
-        whether it is down."""
-        return {"fault.rows": np.array(self.rows, dtype=np.int64).reshape(-1)}
+        """`fault.rows`, row by row: the link, its rate, its delay, the chances of loss and
+        corruption, and whether it is down."""
+        return {"fault.rows": np.array([*self._rows], dtype=np.int64).reshape(-1)}
 
 
-def _check_moves(joint: JointPrograms, fault: _Moves) -> None:
-    if joint.compiled.has_nodes:
-        raise PredictorError(
-            f"faults of kind {fault.kind} are not followed beside switches that aggregate"
-        )
-    if isinstance(fault, Flap) and fault.duration_ns is None:
-        raise PredictorError("a flap without a `duration` is not followed")
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """A fault, by its number, begins on a link or ends."""
+
+    fault: int
+    link: Link
+    begins: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Again:
+    """A flap, by its number, goes on for another time so long after this."""
+
+    fault: int
+    after_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Learn:
+    """Routes learn whether a link is down."""
+
+    link: int
 
 
 @dataclass(slots=True)
@@ -141,68 +176,87 @@ class _Thread:
 
     faults: LinkFaults
     program: list[Operation]
+    begins: Sequence[Followed]
     _now_ns: int = 0
-    _timetable: list[tuple[int, int, Callable[[], None]]] = field(default_factory=list)
+    _timetable: list[tuple[int, int, _Change | _Again | _Learn]] = field(default_factory=list)
     _planned: int = 0
-    _active: dict[int, list[Followed]] = field(default_factory=lambda: defaultdict(list))
+    _active: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     _down: set[int] = field(default_factory=set)
     _withdrawn: set[int] = field(default_factory=set)
     _state: int = 0
 
-    def inject(self, faults: Sequence[Followed]) -> None:
-        """Do all that faults which this iteration begins do. Raises PredictorError for too many
-        changes."""
-        for fault in faults:
-            self._begin(fault)
+    def inject(self) -> None:
+        """Do all that the faults do. Raises PredictorError for too many changes."""
+        known: dict[object, int] = {}
+        for number, fault in enumerate(self.begins):
+            self._begin(number, fault)
         while self._timetable:
-            at_ns, number, act = heapq.heappop(self._timetable)
+            at_ns, number, act = self._timetable[0]
             if number > _MOST_CHANGES:
                 raise PredictorError(f"more than {_MOST_CHANGES:,} changes of links")
             if at_ns > self._now_ns:
                 self._route()
+                place = known.setdefault(self._ahead(), len(self.program))
+                if place < len(self.program):  # flaps without an end go on as they did from there
+                    self.program.append(Do(Repeated(place)))
+                    return
                 asked_ns = -(-(at_ns - self._now_ns) // _SLEEPS_IN_NS) * _SLEEPS_IN_NS
                 self.program.append(Pause(asked_ns))
                 self._now_ns += asked_ns + _WAKES_LATE_NS
-            act()
+            heapq.heappop(self._timetable)
+            match act:
+                case _Change():
+                    self._change(act)
+                case _Again():
+                    self._flap(act.fault, at_ns + act.after_ns)
+                case _Learn():
+                    self._learn(act.link)
         self._route()
 
-    def _plan(self, at_ns: int, act: Callable[[], None]) -> None:
+    def _ahead(self) -> object:
+        """All that what is to come hangs on, from now on."""
+        ordered = sorted(self._timetable, key=lambda each: each[1])
+        active = sorted((link, tuple(numbers)) for link, numbers in self._active.items())
+        sets = frozenset(self._down), frozenset(self._withdrawn)
+        return tuple((at - self._now_ns, act) for at, _, act in ordered), tuple(active), *sets
+
+    def _plan(self, at_ns: int, act: _Change | _Again | _Learn) -> None:
         self._planned += 1
         heapq.heappush(self._timetable, (at_ns, self._planned, act))
 
-    def _begin(self, fault: Followed) -> None:
+    def _begin(self, number: int, fault: Followed) -> None:
         start_ns = fault.at_ns or 0
-        links = links_of_fault(self.faults.fabric, fault)
         if isinstance(fault, Flap):
-            assert fault.duration_ns is not None, "checked before"
-            self._flap(fault, links, start_ns, start_ns + fault.duration_ns)
+            self._flap(number, start_ns)
             return
-        for link in links:
-            self._plan(start_ns, partial(self._apply, fault, link, True))
-            if fault.duration_ns is not None:
-                ends_ns = start_ns + fault.duration_ns
-                self._plan(ends_ns, partial(self._apply, fault, link, False))
+        lasts_ns = fault.restart_ns if isinstance(fault, Kill) else fault.duration_ns
+        for link in links_of_fault(self.faults.fabric, fault):
+            self._plan(start_ns, _Change(number, link, True))
+            if lasts_ns is not None:
+                self._plan(start_ns + lasts_ns, _Change(number, link, False))
 
-    def _flap(self, fault: Flap, links: Sequence[Link], at_ns: int, ends_ns: int) -> None:
-        if at_ns >= ends_ns:
+    def _flap(self, number: int, at_ns: int) -> None:
+        fault = self.begins[number]
+        assert isinstance(fault, Flap), "it is one"
+        if fault.duration_ns is not None and at_ns >= (fault.at_ns or 0) + fault.duration_ns:
             return
-        for link in links:
-            self._plan(at_ns, partial(self._apply, fault, link, True))
-            self._plan(at_ns + fault.down_ns, partial(self._apply, fault, link, False))
-        again = partial(self._flap, fault, links, at_ns + fault.every_ns, ends_ns)
-        self._plan(at_ns + fault.down_ns, again)
+        for link in links_of_fault(self.faults.fabric, fault):
+            self._plan(at_ns, _Change(number, link, True))
+            self._plan(at_ns + fault.down_ns, _Change(number, link, False))
+        self._plan(at_ns + fault.down_ns, _Again(number, fault.every_ns - fault.down_ns))
 
-    def _apply(self, fault: Followed, link: Link, begins: bool) -> None:
-        active = self._active[link.index]
-        (active.append if begins else active.remove)(fault)
+    def _change(self, change: _Change) -> None:
+        fault, link = self.begins[change.fault], change.link
+        numbers = self._active[link.index]
+        (numbers.append if change.begins else numbers.remove)(change.fault)
+        active = [self.begins[number] for number in numbers]
         down = _is_down(active)
         moved = down != (link.index in self._down)
         (self._down.add if down else self._down.discard)(link.index)
-        self.program.append(Do(Impaired(len(self.faults.rows))))
-        self.faults.rows.append(_state(link, active, down))
+        self.program.append(Do(Impaired(self.faults.row_of(_state(link, active, down)))))
         reroute_ns = fault.reroute_ns if isinstance(fault, LinkDown | Flap) else 0
         if moved and reroute_ns:
-            self._plan(self._now_ns + reroute_ns, partial(self._learn, link.index))
+            self._plan(self._now_ns + reroute_ns, _Learn(link.index))
         elif moved:
             self._learn(link.index)
 
@@ -236,6 +290,6 @@ def _state(link: Link, active: Sequence[Followed], down: bool) -> tuple[int, ...
                 rate_bps = fault.value
             case DelayChange():
                 delay_ns = fault.value
-            case LinkDown() | LinkUp() | Flap() | Partition():
+            case LinkDown() | LinkUp() | Flap() | Partition() | Kill():
                 pass
     return link.index, rate_bps, delay_ns, q32(loss), q32(corruption), int(down)

@@ -21,7 +21,7 @@ from analysis.predict.engines.joint_events import (
     WithLateness,
 )
 from analysis.predict.engines.joint_programs import JointPrograms
-from analysis.predict.engines.packet.faults import Impaired, Rerouted
+from analysis.predict.engines.packet.faults import Impaired, Repeated, Rerouted
 from analysis.predict.engines.rank_slots import RankSlots
 from collectives.schedule.operations import (
     Await,
@@ -57,7 +57,8 @@ from simulation.columns import Column
     _FOLLOW,
     _IMPAIR,
     _REROUTE,
-) = range(17)
+    _REPEAT,
+) = range(18)
 """`Operation` of simulation/engine/programs.hpp. The first two are `EXCHANGE_WORDS`."""
 
 _ORDERS = (CollectiveOrder.FIFO, CollectiveOrder.LIFO, CollectiveOrder.PRIORITY)
@@ -87,6 +88,7 @@ class EncodedPrograms:
     _first: list[int] = field(default_factory=lambda: [0])
     _numbers: array[float] = field(default_factory=lambda: array("d"))
     _stamps: list[Callable[[float], None]] = field(default_factory=list)
+    _starts: list[int] = field(default_factory=list)
     _marks: int = 0
     _meetings: int = 0
     _latches: array[int] = field(default_factory=lambda: array("i"))
@@ -102,7 +104,9 @@ class EncodedPrograms:
 
     def __post_init__(self) -> None:
         for program in self.joint.compiled.programs:
+            self._starts = []
             for operation in program:
+                self._starts.append(len(self._code))
                 self._add(operation)
             self._first.append(len(self._code))
 
@@ -217,6 +221,8 @@ class EncodedPrograms:
                 self._say(_IMPAIR, row)
             case Rerouted(state):
                 self._say(_REROUTE, state)
+            case Repeated(place):
+                self._say(_REPEAT, len(self._code) - self._starts[place])
             case _:
                 raise TypeError(f"no data: {what!r}")
 
