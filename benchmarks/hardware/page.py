@@ -210,7 +210,7 @@ def _summary(rows: Sequence[Measurement], kept: _Kept, followed: _Kept) -> list[
 
 
 def _network(one: Measurement) -> str:
-    """What several servers are joined by."""
+    """The network that joins several servers."""
     if "EFA" in one.measured_on:
         return "EFA"
     return "GPUDirect-TCPXO" if "TCPXO" in one.measured_on else "InfiniBand or RoCE"

@@ -5,8 +5,8 @@ protocol those that NCCL's model chooses (`predictions.py`). `packet` predicts t
 the wire and on NVLink; the launch of a kernel, which takes no time there, is the model's base
 latency. Sizes above STEADY_BYTES go on at the rate between half of it and it.
 
-The links of NICs take as long as NCCL's tables count for a step over them. What their plugin tells
-NCCL beside that is added as the model counts it, like the launch.
+The links of NICs take as long as NCCL's tables count for a step over them. Their plugin's latency
+is added to that as the model counts it, like the launch.
 
 `python -m benchmarks.hardware.simulations` writes the kept result. It takes some minutes. Given
 tables alone are followed anew: `python -m benchmarks.hardware.simulations d01 d02`.

@@ -17,7 +17,7 @@ Steps of training are followed by `packet`, with computing times of kernels by p
 the peaks; one number is fitted on one row a source. [hardware-training.md](hardware-training.md)
 has the rows.
 """
-"""What docs/hardware.md says of it."""
+"""The words of docs/hardware.md."""
 
 _HEAD = """\
 # Held against hardware: training

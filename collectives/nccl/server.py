@@ -98,8 +98,8 @@ class Server:
 
     @property
     def net_latency_us(self) -> float:
-        """What NCCL adds for each step over the network (latencyInter of its src/graph/search.cc:
-        that of the last NIC taken; here the longest)."""
+        """The time that NCCL adds for each step over the network (latencyInter of its
+        src/graph/search.cc: that of the last NIC taken; here the longest)."""
         return max((nic.latency_us for nic in self.nics), default=0.0)
 
     @property

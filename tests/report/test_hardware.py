@@ -68,8 +68,8 @@ def test_kept_rates_of_training_are_the_models() -> None:
 
 
 def test_kernels_are_those_that_sources_tell() -> None:
-    """What is fitted stretches tensor cores alone; recomputing adds; float8 is faster, by less than
-    the ratio of the peaks."""
+    """The fitted number stretches tensor cores alone; recomputing adds; float8 is faster, by less
+    than the ratio of the peaks."""
     runs = {run.id: run for run in training_runs.runs()}
     once, twice, thrice = (kernels(runs["t1.2"], slower) for slower in (1.0, 2.0, 3.0))
     assert thrice.forward_s - twice.forward_s == pytest.approx(twice.forward_s - once.forward_s)
