@@ -22,8 +22,8 @@ ENGINE = Path(__file__).resolve().parent / "engine"
 CARRIED = ENGINE / "carried" / "packet-engine"
 """The file into which `make wheel` puts the engine; a clone has no such file."""
 _KERNEL = ENGINE.parents[1] / "emulator" / "kernel"
-"""The virtual kernel's own source: controllers of RoCE and choices of next hops are compiled from
-it."""
+"""The virtual kernel's own source: controllers of RoCE, choices of next hops and fabrics of cells
+are compiled from it."""
 INCLUDES = (f"-I{ENGINE}", f"-I{_KERNEL}", f"-I{_KERNEL / 'rxe'}")
 """The folders of the engine's headers."""
 _COMMAND = ("g++", "-O3", "-std=c++20", "-static", "-fno-math-errno", "-Wall", "-Wextra")
@@ -68,6 +68,7 @@ def _compile(program: Path) -> None:
 def _key() -> str:
     digest = hashlib.sha256(shlex.join(_COMMAND).encode())
     shared = [*(_KERNEL / "rxe").glob("rxe_*.[ch]"), *_KERNEL.glob("gwroute*.[ch]")]
+    shared += _KERNEL.glob("gwcells.[ch]")
     shared += [_KERNEL / "gwport_int.h", _KERNEL / "gwport_trim.h"]
     for path in sorted([*ENGINE.glob("*.cpp"), *ENGINE.glob("*.hpp"), *shared]):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())

@@ -12,7 +12,7 @@
 
 #include <linux/types.h>
 
-#define GWPORT_VERSION	3
+#define GWPORT_VERSION	4
 #define GWPORT_CLASSES	8	/* DSCP class selectors 0..7; 7 is served first */
 
 enum {
@@ -33,6 +33,7 @@ enum gwport_kind {
 	GWPORT_VOQ,
 	GWPORT_LOSSLESS,
 	GWPORT_CREDITS,
+	GWPORT_CELLS,
 	__GWPORT_KINDS
 };
 
@@ -51,7 +52,7 @@ enum gwport_kind {
 struct tc_gwport_qopt {
 	__u64	rate_bps;	/* L1: preamble, FCS and gap included */
 	__u64	delay_ns;	/* propagation, after the queue */
-	__u64	buffer_bytes;	/* of the queue; of the switch for shared, lossless; of the far end for credits */
+	__u64	buffer_bytes;	/* of the queue; of the switch for shared, lossless; of the far end for credits; of a card for cells */
 	__u64	k_bytes;	/* step marking above this backlog */
 	__u64	kmin_bytes;	/* red, lossless */
 	__u64	kmax_bytes;	/* red, lossless (0: no such marks) */
@@ -64,13 +65,15 @@ struct tc_gwport_qopt {
 	__u64	extra_delay_ns;	/* fault */
 	__u64	seed;		/* of this port's random numbers */
 	__u64	sample_interval_ns;	/* 0: no samples */
+	__u64	fabric_bps;	/* cells: of a link inside of the switch */
+	__u64	fabric_ns;	/* .. its delay */
 	__u32	version;	/* GWPORT_VERSION */
 	__u32	kind;		/* enum gwport_kind */
 	__u32	flags;		/* GWPORT_F_* */
 	__u32	overhead_bytes;	/* on the wire, beside skb->len: 24 for Ethernet */
 	__u32	min_frame_bytes;	/* padding without FCS: 60 for Ethernet */
-	__u32	queues;		/* voq: ingress ports + 1; fq_codel: flows; else 1 */
-	__u32	quantum_bytes;	/* voq, fq_codel */
+	__u32	queues;		/* voq: ingress ports + 1; cells: cards + 1; fq_codel: flows; else 1 */
+	__u32	quantum_bytes;	/* voq, fq_codel; cells: of a grant */
 	__u32	red_pmax_q32;
 	__u32	red_weight_q32;
 	__u32	alpha_q16;	/* shared */
@@ -80,6 +83,10 @@ struct tc_gwport_qopt {
 	__u32	sample_capacity;	/* samples kept */
 	__u32	class_map;	/* 4 bits per class selector, 0 lowest: the class that serves it */
 	__u32	class_quantum_bytes;	/* of a class: its share by round robin; 0: strict priority */
+	__u32	card;		/* cells: of this port */
+	__u32	fabric_links;	/* .. of a card */
+	__u32	cell_bytes;	/* .. that a cell carries */
+	__u32	cell_header_bytes;
 };
 
 enum gwport_drop {

@@ -13,6 +13,7 @@ extern const struct gw_discipline gw_shared;	/* gwport_shared.c */
 extern const struct gw_discipline gw_voq;	/* gwport_voq.c */
 extern const struct gw_discipline gw_lossless;	/* gwport_lossless.c */
 extern const struct gw_discipline gw_credits;	/* gwport_credits.c */
+extern const struct gw_discipline gw_cells;	/* gwport_cells.c */
 
 /* RED's line, for others that mark by it */
 bool gw_red_hits(struct gw_port *p, const struct gw_class *c, u64 queue_q16);

@@ -299,8 +299,9 @@ static void gw_put_back(struct gw_port *p, struct sk_buff *skb)
 }
 
 /* Do all that the port's timer was set for. */
-static void gw_serve(struct gw_port *p)
+static void gw_serve(struct gw_due *due)
 {
+	struct gw_port *p = container_of(due, struct gw_port, due);
 	u64 now = ktime_get_ns();
 	struct sk_buff *skb;
 
@@ -328,32 +329,49 @@ static void gw_serve(struct gw_port *p)
 /*
  * Packets are handed over in a softirq, but timers that run in one are programmed twice:
  * in the interrupt, and again after the softirq. So the timer is an ordinary one, and a
- * NAPI context does its port's work, in the order in which timers fired: the softirq in
+ * NAPI context does what they are for, in the order in which they fired: the softirq in
  * which it runs is the one that receives what is handed over.
  */
-static LIST_HEAD(gw_due_ports);
-static DEFINE_SPINLOCK(gw_due_ports_lock);
+static LIST_HEAD(gw_all_due);
+static DEFINE_SPINLOCK(gw_all_due_lock);
 static struct net_device *gw_napi_dev;
 static struct napi_struct gw_napi;
 
 static int gw_poll(struct napi_struct *napi, int budget)
 {
-	int ports;
+	int served;
 
-	for (ports = 0; ports < budget && !list_empty(&gw_due_ports); ports++) {
-		struct gw_port *p;
+	for (served = 0; served < budget && !list_empty(&gw_all_due); served++) {
+		struct gw_due *due;
 
-		spin_lock_irq(&gw_due_ports_lock);
-		p = list_first_entry_or_null(&gw_due_ports, struct gw_port, due);
-		if (p)
-			list_del_init(&p->due);
-		spin_unlock_irq(&gw_due_ports_lock);
-		if (p)
-			gw_serve(p);
+		spin_lock_irq(&gw_all_due_lock);
+		due = list_first_entry_or_null(&gw_all_due, struct gw_due, list);
+		if (due)
+			list_del_init(&due->list);
+		spin_unlock_irq(&gw_all_due_lock);
+		if (due)
+			due->serve(due);
 	}
-	if (ports < budget)
+	if (served < budget)
 		napi_complete(napi);
-	return ports;
+	return served;
+}
+
+/* From a timer's handler: it is served in a softirq. */
+void gw_is_due(struct gw_due *due)
+{
+	spin_lock(&gw_all_due_lock);
+	if (list_empty(&due->list))
+		list_add_tail(&due->list, &gw_all_due);
+	spin_unlock(&gw_all_due_lock);
+	napi_schedule(&gw_napi);
+}
+
+void gw_is_not_due(struct gw_due *due)
+{
+	spin_lock_irq(&gw_all_due_lock);
+	list_del_init(&due->list);
+	spin_unlock_irq(&gw_all_due_lock);
 }
 
 static enum hrtimer_restart gw_timer(struct hrtimer *timer)
@@ -366,18 +384,15 @@ static enum hrtimer_restart gw_timer(struct hrtimer *timer)
 		prefetch(skb_shinfo(skb));
 		prefetch(skb->data);
 	}
-	spin_lock(&gw_due_ports_lock);
-	if (list_empty(&p->due))
-		list_add_tail(&p->due, &gw_due_ports);
-	spin_unlock(&gw_due_ports_lock);
-	napi_schedule(&gw_napi);
+	gw_is_due(&p->due);
 	return HRTIMER_NORESTART;
 }
 
 void gw_link_init(struct gw_port *p)
 {
 	p->armed_ns = U64_MAX;
-	INIT_LIST_HEAD(&p->due);
+	INIT_LIST_HEAD(&p->due.list);
+	p->due.serve = gw_serve;
 	hrtimer_init(&p->timer, CLOCK_MONOTONIC, HRTIMER_MODE_ABS_PINNED);
 	p->timer.function = gw_timer;
 }
@@ -386,9 +401,7 @@ void gw_link_init(struct gw_port *p)
 void gw_link_stop(struct gw_port *p)
 {
 	hrtimer_cancel(&p->timer);
-	spin_lock_irq(&gw_due_ports_lock);
-	list_del_init(&p->due);
-	spin_unlock_irq(&gw_due_ports_lock);
+	gw_is_not_due(&p->due);
 	p->armed_ns = U64_MAX;
 }
 

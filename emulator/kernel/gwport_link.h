@@ -18,6 +18,8 @@ void gw_give_credits(struct gw_port *p, u64 now);
 void gw_drop_credits(struct gw_port *p);
 struct gw_port *gw_neighbour(struct gw_port *p);
 void gw_int_stamp(struct gw_port *p, struct sk_buff *skb);
+void gw_is_due(struct gw_due *due);
+void gw_is_not_due(struct gw_due *due);
 int gw_link_module_init(void);
 void gw_link_module_exit(void);
 

@@ -10,6 +10,7 @@
  *	gwport_queue.h		FIFOs, classes, round robin, marks
  *	gwport_link.h		transmitter and wire, pauses obeyed
  *	gwport_switch.h		the ports of one switch
+ *	gwport_cells.h		.. and the fabric between them
  *	gwroute_switch.h	which of its next hops a packet takes
  *	gwport_discipline.h	the table of disciplines, one file each
  *	gwport_report.h		what user space reads
@@ -124,10 +125,17 @@ struct gw_switch {
 	u64		bytes;		/* waiting at shared and lossless ports */
 	u64		headroom;	/* reserved by lossless ports */
 	struct gw_route	*route;		/* how it chooses next hops; NULL: by the kernel's hash */
+	struct gw_chassis *chassis;	/* the fabric between its ports; NULL: it has none */
 	struct ctl_table_header *route_sysctls;
 };
 
 struct gw_port;
+
+/* Work for the softirq that receives what is handed over, since a timer has fired. */
+struct gw_due {
+	struct list_head	list;
+	void			(*serve)(struct gw_due *due);
+};
 
 /*
  * The decisions of a discipline. All that is not set is as in a FIFO: one queue per class,
@@ -164,6 +172,9 @@ struct gw_discipline {
 	 */
 	void	(*charge)(struct gw_port *p, struct sk_buff *skb, u64 now);
 	void	(*uncharge)(struct gw_port *p, struct sk_buff *skb, u64 t);
+
+	/* A packet that is admitted is not to be sent yet, but to wait in q meanwhile; NULL: it is */
+	void	(*hold)(struct gw_port *p, struct gw_queue *q, struct sk_buff *skb, u64 now);
 
 	/* These too: a transmission begins; a packet of so many bytes is at the far end, without a lock */
 	void	(*transmit)(struct gw_port *p, struct sk_buff *skb, u64 t);
@@ -214,7 +225,7 @@ struct gw_port {
 
 	u64			 armed_ns;
 	struct hrtimer		 timer;
-	struct list_head	 due;		/* among the ports whose timers have fired */
+	struct gw_due		 due;
 
 	/* Parts of opt, for every packet */
 	u64			 rate_bps;
@@ -244,6 +255,7 @@ struct gw_port {
 
 	struct sk_buff		*pause_tail;
 	struct gw_credit	*credit_tail;
+	struct gwcells_port	*cells;		/* as an egress of its switch's fabric */
 	u64			 since_ns;
 	u64			 paused_at;
 	bool			 stalled;	/* the device refused the head of the flight */

@@ -15,10 +15,8 @@
 
 #include "gwport_queue.h"
 
-static void gw_queue_push(struct gw_port *p, struct gw_queue *q, struct sk_buff *skb, u64 now)
+void gw_queue_append(struct gw_queue *q, struct sk_buff *skb)
 {
-	struct gw_class *c = &p->class[gw_cb(skb)->class];
-
 	skb->next = NULL;
 	if (q->head)
 		q->tail->next = skb;
@@ -26,24 +24,67 @@ static void gw_queue_push(struct gw_port *p, struct gw_queue *q, struct sk_buff 
 		q->head = skb;
 	q->tail = skb;
 	q->bytes += skb->len;
+}
+
+/* q's first packet, which there is */
+struct sk_buff *gw_queue_unlink(struct gw_queue *q)
+{
+	struct sk_buff *skb = q->head;
+
+	q->head = skb->next;
+	q->bytes -= skb->len;
+	skb_mark_not_on_list(skb);
+	return skb;
+}
+
+/* The transmitter may take skb, the last of q. */
+void gw_queue_offer(struct gw_port *p, struct gw_queue *q, struct sk_buff *skb)
+{
+	struct gw_class *c = &p->class[gw_cb(skb)->class];
+
+	gw_queue_append(q, skb);
 	if (list_empty(&q->active)) {
 		q->deficit = c->opt->quantum_bytes;
 		list_add_tail(&q->active,
 			      c->discipline->has_flows ? &c->new_flows : &c->old_flows);
 	}
-
 	c->packets++;
+	p->backlogged |= BIT(gw_cb(skb)->class);
+}
+
+/* skb waits for the port. */
+void gw_queue_count(struct gw_port *p, const struct sk_buff *skb)
+{
+	struct gw_class *c = &p->class[gw_cb(skb)->class];
+
 	c->bytes += skb->len;
 	c->max_bytes = max(c->max_bytes, c->bytes);
-	p->backlogged |= BIT(gw_cb(skb)->class);
 	p->backlog_bytes += skb->len;
 	p->backlog_packets++;
 	p->max_backlog_bytes = max(p->max_backlog_bytes, p->backlog_bytes);
 	p->peak_bytes = max(p->peak_bytes, p->backlog_bytes);
 	p->sch->q.qlen++;
 	p->sch->qstats.backlog += skb->len;
-	if (p->shares_buffer && c->discipline->charge)
-		c->discipline->charge(p, skb, now);
+}
+
+/* .. and no longer. */
+void gw_queue_uncount(struct gw_port *p, const struct sk_buff *skb)
+{
+	p->class[gw_cb(skb)->class].bytes -= skb->len;
+	p->backlog_bytes -= skb->len;
+	p->backlog_packets--;
+	p->sch->q.qlen--;
+	p->sch->qstats.backlog -= skb->len;
+}
+
+static void gw_queue_push(struct gw_port *p, struct gw_queue *q, struct sk_buff *skb, u64 now)
+{
+	const struct gw_discipline *d = p->class[gw_cb(skb)->class].discipline;
+
+	gw_queue_offer(p, q, skb);
+	gw_queue_count(p, skb);
+	if (p->shares_buffer && d->charge)
+		d->charge(p, skb, now);
 }
 
 /* q's first packet, or NULL; t is when it leaves */
@@ -56,19 +97,13 @@ struct sk_buff *gw_queue_pop(struct gw_port *p, struct gw_queue *q, u64 t)
 		return NULL;
 	gw_account(p, t);
 	c = &p->class[gw_cb(skb)->class];
-	q->head = skb->next;
+	gw_queue_unlink(q);
 	/* A long queue has left the processor's caches: its next packet is wanted soon */
 	prefetch(q->head);
 	prefetch((void *)q->head + SMP_CACHE_BYTES);
-	skb_mark_not_on_list(skb);
-	q->bytes -= skb->len;
-	c->bytes -= skb->len;
 	if (!--c->packets)
 		p->backlogged &= ~BIT(gw_cb(skb)->class);
-	p->backlog_bytes -= skb->len;
-	p->backlog_packets--;
-	p->sch->q.qlen--;
-	p->sch->qstats.backlog -= skb->len;
+	gw_queue_uncount(p, skb);
 	if (p->shares_buffer && c->discipline->uncharge)
 		c->discipline->uncharge(p, skb, t);
 	return skb;
@@ -145,7 +180,10 @@ int gw_enqueue(struct gw_port *p, struct sk_buff *skb, u64 now)
 		gw_mark(p, skb);
 	if (d->mark)
 		d->mark(p, q, skb);
-	gw_queue_push(p, q, skb, now);
+	if (d->hold)
+		d->hold(p, q, skb, now);
+	else
+		gw_queue_push(p, q, skb, now);
 	return GW_ADMITTED;
 }
 

@@ -10,6 +10,11 @@ int gw_enqueue(struct gw_port *p, struct sk_buff *skb, u64 now);
 struct sk_buff *gw_dequeue(struct gw_port *p, u64 t);
 
 /* For disciplines */
+void gw_queue_append(struct gw_queue *q, struct sk_buff *skb);
+struct sk_buff *gw_queue_unlink(struct gw_queue *q);
+void gw_queue_offer(struct gw_port *p, struct gw_queue *q, struct sk_buff *skb);
+void gw_queue_count(struct gw_port *p, const struct sk_buff *skb);
+void gw_queue_uncount(struct gw_port *p, const struct sk_buff *skb);
 struct sk_buff *gw_queue_pop(struct gw_port *p, struct gw_queue *q, u64 t);
 int gw_admit_to_buffer(struct gw_port *p, struct gw_queue *q, struct sk_buff *skb, u64 now);
 bool gw_mark(struct gw_port *p, struct sk_buff *skb);

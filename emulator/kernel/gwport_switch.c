@@ -4,6 +4,7 @@
 #include <net/net_namespace.h>
 #include <net/netns/generic.h>
 
+#include "gwport_cells.h"
 #include "gwport_switch.h"
 #include "gwroute_switch.h"
 
@@ -53,6 +54,7 @@ static int __net_init gw_switch_net_init(struct net *net)
 static void __net_exit gw_switch_net_exit(struct net *net)
 {
 	gw_route_net_exit(gw_switch_of(net));
+	gw_chassis_free(gw_switch_of(net)->chassis);
 	xa_destroy(&gw_switch_of(net)->ports);
 }
 

@@ -18,6 +18,7 @@
 #include <net/gso.h>
 #include <net/netlink.h>
 
+#include "gwport_cells.h"
 #include "gwport_discipline.h"
 #include "gwport_link.h"
 #include "gwport_queue.h"
@@ -34,6 +35,7 @@ static const struct gw_discipline *const gw_disciplines[__GWPORT_KINDS] = {
 	[GWPORT_VOQ]		= &gw_voq,
 	[GWPORT_LOSSLESS]	= &gw_lossless,
 	[GWPORT_CREDITS]	= &gw_credits,
+	[GWPORT_CELLS]		= &gw_cells,
 };
 
 static struct kmem_cache *gw_ports __read_mostly;
@@ -195,8 +197,13 @@ static int gw_parse(struct nlattr *nested, struct tc_gwport_qopt *opt,
 	if (!tb[TCA_GWPORT_CLASSES])
 		return 0;
 	*classes = nla_data(tb[TCA_GWPORT_CLASSES]);
-	for (i = 0; i < GWPORT_CLASSES && !err; i++)
+	for (i = 0; i < GWPORT_CLASSES && !err; i++) {
 		err = gw_check_queue(*classes + i, extack);
+		if (!err && (*classes)[i].kind == GWPORT_CELLS) {
+			NL_SET_ERR_MSG(extack, "gwport: cells have no classes");
+			return -EINVAL;
+		}
+	}
 	return err;
 }
 
@@ -258,6 +265,8 @@ static void gw_apply(struct gw_port *p, const struct tc_gwport_qopt *opt,
 	p->class_map = opt->class_map;
 	p->faulty = (opt->flags & GWPORT_F_DOWN) || opt->loss_q32 || opt->corrupt_q32;
 	gw_apply_classes(p, classes);
+	if (p->cells)
+		p->cells->rate_bps = p->rate_bps;
 }
 
 /* Shown to ethtool, and to programs that choose by a link's speed. Under RTNL. */
@@ -377,6 +386,11 @@ static int gwport_init(struct Qdisc *sch, struct nlattr *nested, struct netlink_
 	gw_apply(p, &opt, classes, p->since_ns);
 	gw_start_samples(p, p->since_ns);
 	gw_tell_speed(p);
+	if (opt.kind == GWPORT_CELLS) {
+		err = gw_chassis_join(p, extack);
+		if (err)
+			return err;
+	}
 	err = gw_switch_join(p);
 	if (!err)
 		list_add_tail(&p->listed, &gwport_listed);
@@ -419,6 +433,8 @@ static void gwport_reset(struct Qdisc *sch)
 	while ((skb = gw_dequeue(p, now)))
 		gw_drop_list(p, skb);
 	gw_drop_list(p, p->flight_head);
+	while ((skb = gw_chassis_drop(p)))
+		gw_drop_list(p, skb);
 	gw_drop_credits(p);
 	p->flight_head = NULL;
 	p->flight_packets = 0;
@@ -435,6 +451,7 @@ static void gwport_destroy(struct Qdisc *sch)
 	if (!p)
 		return;
 	gw_link_stop(p);
+	gw_chassis_leave(p);
 	gw_switch_leave(p);
 	list_del(&p->listed);
 	gw_drop_credits(p);

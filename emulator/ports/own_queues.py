@@ -79,6 +79,7 @@ class QueueArrangement(WithoutPauseController):
             context.link,
             ingress_ports=len(self.fabric.links_of[node]),
             seed=port_seed(self.seed, interface),
+            number=[link.index for link in self.fabric.links_of[node]].index(context.link.index),
         )
         if self.fabric.by_name[context.link.other(node).node].kind is NodeKind.HOST:
             options = replace(options, flags=options.flags | Flag.LAST)
@@ -130,9 +131,12 @@ def port_statistics(qdiscs: Sequence[QdiscStatistics]) -> PortStatistics:
     raise LookupError(f"no {QDISC} qdisc among {[found.kind for found in qdiscs]}")
 
 
-def port_options(queue: QueueSpec, link: Link, ingress_ports: int, seed: int) -> PortOptions:
-    """The qdisc options of one end of `link` with this queue, on a node of so many ports."""
-    where = EgressPort(link, ingress_ports)
+def port_options(
+    queue: QueueSpec, link: Link, ingress_ports: int, seed: int, number: int = 0
+) -> PortOptions:
+    """The qdisc options of one end of `link` with this queue, on a node of so many ports: of the
+    port of this number."""
+    where = EgressPort(link, ingress_ports, number)
     plain = PortOptions(
         kind=QueueKind.DROPTAIL,
         rate_bps=link.rate_bps,

@@ -29,7 +29,7 @@ from topologies.spec.queue_section import CLASSES
 
 QDISC = "gwport"
 HANDLE = 0x10000
-VERSION = 3
+VERSION = 4
 _fields = attrgetter(*[name for name, _ in GWPORT_PARMS.fields])
 NEVER = 2**64 - 1
 """No such threshold (`k_bytes`, `ce_threshold_ns`)."""
@@ -50,6 +50,7 @@ class QueueKind(IntEnum):
     VOQ = 6
     LOSSLESS = 7
     CREDITS = 8
+    CELLS = 9
 
 
 class Flag(IntFlag):
@@ -87,10 +88,10 @@ def threshold_option(k_bytes: int | None) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortOptions:
-    """struct tc_gwport_qopt. Rate is L1; `buffer_bytes` is the queue's, or the switch's for shared
-    and lossless; probabilities are `q32`, alpha is times 2^16. `classes` are those of all classes,
-    in order, where each has a queue of its own; `class_map` has, 4 bits each, the class that serves
-    a class selector."""
+    """struct tc_gwport_qopt. Rate is L1; `buffer_bytes` is the queue's, the switch's for shared
+    and lossless, or a card's for cells; probabilities are `q32`, alpha is times 2^16. `classes` are
+    those of all classes, in order, where each has a queue of its own; `class_map` has, 4 bits each,
+    the class that serves a class selector."""
 
     version: ClassVar[int] = VERSION
     kind: QueueKind
@@ -109,6 +110,8 @@ class PortOptions:
     extra_delay_ns: int = 0
     seed: int = 1
     sample_interval_ns: int = 0
+    fabric_bps: int = 0
+    fabric_ns: int = 0
     flags: Flag = NO_FLAGS
     overhead_bytes: int = L1_OVERHEAD_BYTES
     min_frame_bytes: int = 60
@@ -123,6 +126,10 @@ class PortOptions:
     sample_capacity: int = 0
     class_map: int = OWN_CLASS
     class_quantum_bytes: int = 0
+    card: int = 0
+    fabric_links: int = 0
+    cell_bytes: int = 0
+    cell_header_bytes: int = 0
     classes: tuple[PortOptions, ...] = ()
 
     def pack(self) -> bytes:

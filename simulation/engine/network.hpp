@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "heap.hpp"
@@ -24,6 +25,7 @@ class Programs;
 class Choices;
 class Reroutes;
 struct LinkFaults;
+class Chassis;
 
 // The place of a socket's timer on the kernel's timer wheel: until when, at what level, and since how many others were
 // put there.
@@ -35,7 +37,8 @@ struct WheelPlace {
 
 class Network {
   public:
-    explicit Network(size_t ports) : ports(ports), wheel_(ports) {}
+    explicit Network(size_t ports);
+    ~Network();
     Network(const Network&) = delete;
     Network& operator=(const Network&) = delete;
 
@@ -47,6 +50,7 @@ class Network {
     Programs* programs = nullptr;
     Choices* choices = nullptr;         // of next hops
     Reroutes* reroutes = nullptr;       // while links go down and come back
+    std::vector<std::unique_ptr<Chassis>> chassis;  // of switches that have a fabric of cells
     uint32_t came_by = kNobody;         // the link over which the packet came that goes on
     int64_t sent = 0, hops = 0;         // packets that left hosts; passages of ports
     Time now_ns = 0;

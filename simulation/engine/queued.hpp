@@ -14,11 +14,13 @@
 #include "network.hpp"
 #include "red.hpp"
 
-enum class QueueKind : int64_t { kDropTail = 0, kRed, kDctcp, kCodel, kFqCodel, kShared, kVoq, kLossless, kCredits };
+struct gwcells_port;
+
+enum class QueueKind : int64_t { kDropTail = 0, kRed, kDctcp, kCodel, kFqCodel, kShared, kVoq, kLossless, kCredits, kCells };
 
 // struct tc_gwport_qopt, of a class or of a whole port.
 struct QueueOptions {
-    static constexpr size_t kNumbers = 19;
+    static constexpr size_t kNumbers = 26;
     QueueKind kind;
     int64_t buffer_bytes, k_bytes, kmin_bytes, kmax_bytes;
     Time target_ns, interval_ns, ce_threshold_ns;
@@ -27,8 +29,12 @@ struct QueueOptions {
     int64_t pmax_q32, weight_q32, alpha_q16;
     int64_t lossy_classes, ecn;
     int64_t trim;  // 1: cuts the payload of what has no room, 2: on the way to a host
+    int64_t card, cards, fabric_links, fabric_bps;  // of cells
+    Time fabric_ns;
+    int64_t cell_bytes, header_bytes;
 
     bool has_flows() const { return kind == QueueKind::kVoq || kind == QueueKind::kFqCodel; }
+    bool has_cells() const { return kind == QueueKind::kCells; }
     bool has_credits() const { return kind == QueueKind::kCredits; }
     bool shares_buffer() const { return kind == QueueKind::kShared || kind == QueueKind::kLossless || has_credits(); }
     bool can_bypass() const { return shares_buffer() || kind == QueueKind::kDropTail || kind == QueueKind::kDctcp; }
@@ -73,6 +79,7 @@ struct Credit {
 // The bytes that wait at the ports of a switch that share its memory, and those of them that are set aside.
 struct SwitchMemory {
     int64_t bytes = 0, headroom_bytes = 0;
+    Chassis* chassis = nullptr;  // its fabric of cells
 };
 
 // Faults of a link. One that is down carries nothing but pauses, and takes nothing.
@@ -94,6 +101,7 @@ struct QueuedState {
     bool sending = false;      // whose end somebody waits for
     int64_t wire_bytes = 0;    // sent until now
     SwitchMemory* memory = nullptr;
+    gwcells_port* cells = nullptr;  // as an egress of its switch's fabric
     PortRandom random{0};
     Ring<uint32_t> pauses;
     Ring<Credit> credits;  // for the neighbour, in order of time
@@ -136,6 +144,17 @@ class Queued {
         update(now);
         net_.arm(number_);
     }
+    // A packet that has waited at a card is whole again (gw_is_whole).
+    void offer(const Held& held, Time now) {
+        TrafficClass& found = state_.classes[0];
+        update(now);
+        found.only.packets.push_back(held);
+        found.only.bytes += net_.packets[held.packet].length;
+        ++found.packets;
+        state_.backlogged |= 1;
+        update(now);
+        net_.arm(number_);
+    }
     // The neighbour says so (gw_pause_received).
     void pause(const Packet& frame, Time now) {
         uint8_t classes = uint8_t(1 << frame.selector);
@@ -154,6 +173,9 @@ class Queued {
     bool admits(const Packet& packet, TrafficClass& found, Queue& queue, const Held& held, Time now);
     bool trims(Packet& packet, const QueueOptions& options, const Held& held, Time now);
     bool lossless_admits(const Packet& packet, const TrafficClass& found, const Held& held) const;
+    int64_t card_of(const Held& held) const;
+    bool card_has_room(const Packet& packet, const Held& held, Time now);
+    void hold(const Packet& packet, TrafficClass& found, Queue& queue, const Held& held, Time now);
     TrafficClass* ingress_class(const Packet& packet, const Held& held) const;
     Queue& queue_of(const Packet& packet, TrafficClass& found, const Held& held);
     int64_t waits(const TrafficClass& found) const { return state_.by_class ? found.bytes : port_.backlog; }
@@ -224,7 +246,7 @@ inline void QueuedState::apply(const QueueOptions* first, bool own) {
         if (each.class_quantum_bytes) weighted |= uint8_t(1 << i);
         if (own || !i) headroom += each.headroom_bytes;
     }
-    single_class = !own && first->kind == QueueKind::kFqCodel;
+    single_class = !own && (first->kind == QueueKind::kFqCodel || first->has_cells());
     if (memory) memory->headroom_bytes += headroom;
 }
 
@@ -252,7 +274,8 @@ inline Time Queued::send(uint32_t number, Time now) {
         if (options.kind == QueueKind::kLossless && options.kmax_bytes && queue.bytes &&
             RedLine{options.kmin_bytes << 16, options.kmax_bytes << 16, options.pmax_q32}.hits(queue.bytes << 16, state_.random))
             port_.mark(packet);
-        push(packet, found, queue, held, now);
+        if (options.has_cells()) hold(packet, found, queue, held, now);
+        else push(packet, found, queue, held, now);
         update(now);
     }
     net_.arm(number_);
@@ -292,8 +315,9 @@ inline bool Queued::bypasses(const Packet& packet, TrafficClass& found, const He
 }
 
 inline Queue& Queued::queue_of(const Packet& packet, TrafficClass& found, const Held& held) {
-    if (!found.options->has_flows()) return found.only;
+    if (!found.options->has_flows() && !found.options->has_cells()) return found.only;
     uint32_t which = held.ingress == kNobody ? 0 : held.ingress + 1;
+    if (found.options->has_cells()) which = uint32_t(card_of(held));
     if (found.options->kind == QueueKind::kFqCodel) which = packet.target * 2 + (packet.frame != Frame::kSegment);
     std::unique_ptr<Queue>& queue = found.flows[which];
     if (!queue) queue = std::make_unique<Queue>();
@@ -336,6 +360,8 @@ inline bool Queued::admits(const Packet& packet, TrafficClass& found, Queue& que
             return lossless_admits(packet, found, held);
         case QueueKind::kCredits:
             return true;
+        case QueueKind::kCells:
+            return card_has_room(packet, held, now);
         default:
             return waits(found) + length <= options.buffer_bytes;
     }

@@ -2,6 +2,7 @@
 // The event loop, and what ports and packets do in it.
 #pragma once
 #include "bbr.hpp"
+#include "cells.hpp"
 #include "choices.hpp"
 #include "fifo.hpp"
 #include "fluid.hpp"
@@ -38,11 +39,16 @@ inline void Network::impair(uint32_t link, int64_t rate_bps, Time delay_ns, cons
     for (uint32_t number : {2 * link, 2 * link + 1}) {
         if (!ports[number].queued) continue;  // nothing goes over it
         Queued(*this, number).impair(rate_bps, delay_ns, faults, now);
+        if (ports[number].queued->cells) ports[number].queued->cells->rate_bps = uint64_t(rate_bps);
         arm(number);
     }
 }
 
 inline Programs::~Programs() = default;
+
+inline Network::Network(size_t ports) : ports(ports), wheel_(ports) {}
+
+inline Network::~Network() = default;
 
 inline void Programs::flow_by(std::unique_ptr<Fluid> fluid) { fluid_ = std::move(fluid); }
 
@@ -245,6 +251,8 @@ inline void Network::begin(const Event& event, Time now) {
             return programs->driver()->is_due(event.value, now);
         case What::kLeap:
             return programs->leaps->goes_on(int32_t(event.whose), event.value, now);
+        case What::kCells:
+            return chassis[event.whose]->fire(now);
         case What::kCompletions:
             return programs->take_completions(event.whose, now);
         case What::kQueuePairTimer:

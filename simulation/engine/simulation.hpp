@@ -30,7 +30,7 @@ class Simulation {
         if (!scenario.has("leaps.tolerance_ppm")) return;
         // Where the ways of messages, or links, change meanwhile, or switches take part, all is followed.
         bool is_steady = !scenario.ints("fault.rows").size && !scenario.shorts("choice.switch").size &&
-                         !scenario.shorts("value.links").size && !scenario.number("has_nodes");
+                         !scenario.shorts("value.links").size && !scenario.number("has_nodes") && network.chassis.empty();
         leaps_ = std::make_unique<Leaps>(*programs_, network, scenario.number("leaps.tolerance_ppm"), is_steady);
         programs_->leaps = leaps_.get();
     }
@@ -48,6 +48,7 @@ class Simulation {
     static std::vector<QueueOptions> read_options(const Columns& from);
     void make_ports();
     void make_queued(Port& port, int64_t first, int64_t count, SwitchMemory* memory);
+    void make_cells(uint32_t number);
 
     std::vector<QueueOptions> options_;
     std::map<int64_t, std::unique_ptr<LineCosts>> costs_;
@@ -67,8 +68,11 @@ inline std::vector<QueueOptions> Simulation::read_options(const Columns& from) {
     memcpy(found.data(), numbers.data, numbers.size * sizeof(int64_t));
     for (QueueOptions& each : found) {
         if (each.k_bytes < 0) each.k_bytes = INT64_MAX;
-        if (each.kind > QueueKind::kCredits)
-            throw BadScenario("queue.options: found kind " + std::to_string(int64_t(each.kind)) + ", allowed 0 to 8");
+        if (each.kind > QueueKind::kCells)
+            throw BadScenario("queue.options: found kind " + std::to_string(int64_t(each.kind)) + ", allowed 0 to 9");
+        if (each.has_cells() && (each.card < 0 || each.card >= each.cards || each.fabric_links < 1 || each.fabric_bps < 1 ||
+                                 each.cell_bytes < 1 || each.quantum_bytes < 1))
+            throw BadScenario("queue.options: found cells without a card, a link or a size");
     }
     return found;
 }
@@ -80,6 +84,19 @@ inline void Simulation::make_queued(Port& port, int64_t first, int64_t count, Sw
     port.queued = new QueuedState;
     port.queued->memory = memory;
     port.queued->apply(&options_[size_t(first)], count > 1);
+}
+
+// The port's part of its switch's fabric, which is made for the first of them.
+inline void Simulation::make_cells(uint32_t number) {
+    Port& port = network.ports[number];
+    const QueueOptions& options = *port.queued->classes[0].options;
+    if (!options.has_cells()) return;
+    Chassis*& chassis = port.queued->memory->chassis;
+    if (!chassis) {
+        network.chassis.push_back(std::make_unique<Chassis>(network, uint32_t(network.chassis.size()), options));
+        chassis = network.chassis.back().get();
+    }
+    port.queued->cells = chassis->join(number, options, port.rate_bps);
 }
 
 inline void Simulation::make_ports() {
@@ -120,6 +137,7 @@ inline void Simulation::make_ports() {
                 port.queued->frame_bytes = fourth[i];
                 port.queued->packet_ns = fifth[i];
                 port.queued->random = PortRandom(uint64_t(sixth[i]));
+                make_cells(uint32_t(i));
                 break;
             default:
                 throw BadScenario("port.kind: found " + std::to_string(kind[i]) + ", allowed 0 to 3");

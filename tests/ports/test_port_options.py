@@ -29,7 +29,7 @@ from topologies.spec.queue_section import QueueSpec
 from topologies.spec.spec import load_spec
 from topologies.units import q32
 
-_OPTIONS = struct.Struct("=15Q16I")
+_OPTIONS = struct.Struct("=17Q20I")
 
 
 def _fabric(links: list[tuple[str, str]], queue: dict[str, Any]) -> Fabric:
@@ -74,7 +74,7 @@ def test_options_are_packed_in_the_order_of_the_struct(rate: int, delay: int, se
     values = _OPTIONS.unpack_from(options.pack(), 4)
     assert (length, kind) == (4 + _OPTIONS.size, 1)
     assert (values[0], values[1], values[2], values[3]) == (rate, delay, 5, NEVER)
-    assert (values[13], values[15], values[16], values[20]) == (seed, 3, QueueKind.VOQ, 9)
+    assert (values[13], values[17], values[18], values[22]) == (seed, 4, QueueKind.VOQ, 9)
 
 
 def test_a_value_that_does_not_fit_its_field_is_refused() -> None:
@@ -102,6 +102,10 @@ def test_every_discipline_has_its_options() -> None:
     assert _options(kind="voq").queues == 5
     places = _options(kind="credits", buffer="20KB")
     assert (places.kind, places.buffer_bytes) == (QueueKind.CREDITS, 20_000)
+    cells = _options(kind="cells", links=6, link_rate="50Gbps", k="1MB")
+    assert (cells.kind, cells.queues, cells.card, cells.k_bytes) == (QueueKind.CELLS, 2, 0, 10**6)
+    assert (cells.fabric_links, cells.fabric_bps, cells.fabric_ns) == (6, 50 * 10**9, 200)
+    assert (cells.cell_bytes, cells.cell_header_bytes, cells.quantum_bytes) == (256, 8, 4096)
     lossless = _options(kind="lossless", lossy_priorities=[0, 2])
     assert (lossless.lossy_classes, lossless.k_bytes) == (0b101, NEVER)
 

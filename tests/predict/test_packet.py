@@ -228,6 +228,34 @@ def test_a_mesh_with_credits_takes_what_it_took_in_the_virtual_kernel(places: st
     assert whole.iterations[0].duration_ns == pytest.approx(_MESH_NS[places], rel=1e-3)
 
 
+_CELLS_NS = {2: 622_664, 5: 1_398_436}
+"""Iterations that ranks in the virtual kernel measured, by how many hosts the switch had."""
+
+
+@pytest.mark.parametrize("hosts", _CELLS_NS)
+def test_a_fabric_of_cells_takes_what_it_took_in_the_virtual_kernel(hosts: int) -> None:
+    spec = load_spec(ROOT / "topologies" / "cells.yaml")
+    spec = spec.with_overrides({"fabric.hosts": str(hosts), "workload.ranks": str(hosts)})
+    whole = predict_workload(spec, setting_of_spec(spec), Packet())
+    assert whole.iterations[0].duration_ns == pytest.approx(_CELLS_NS[hosts], rel=2e-3)
+
+
+@given(size=st.integers(1, 8_900), links=st.integers(5, 40), cell=st.integers(64, 1024))
+@hypothesis_settings(max_examples=8, deadline=None)
+def test_a_packet_takes_as_much_longer_as_its_cells_do(size: int, links: int, cell: int) -> None:
+    """A message and its invitation take a request, a grant and two links each; and the cells of the
+    link that has most of them, with one more at the element."""
+    call = _send(size)
+    queue = f"{{kind: cells, ports: 1, links: {links}, cell: {cell}B, link_delay: 300ns}}"
+    more = Packet().predict(_setting(2, queue), call) - Packet().predict(_setting(2), call)
+    cells = [-(-frame // cell) for frame in (114, size + 48 + 66)]
+    on_a_link = sum(-(-each // links) for each in cells)
+    cell_ns = (cell + 8) * 8 / 100
+    # The last cell of each is shorter, and may be that on the link with most of them.
+    assert on_a_link * cell_ns - 2 <= more - 12 * 300 + 2 * cell_ns
+    assert more - 12 * 300 <= (on_a_link + 2) * cell_ns + 10
+
+
 @given(places=st.integers(1, 20), frames=st.integers(30, 300))
 @hypothesis_settings(max_examples=15, deadline=None)
 def test_credits_let_a_link_send_so_many_frames_a_round(places: int, frames: int) -> None:

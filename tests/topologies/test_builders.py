@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.topologies.fabric_strategies import any_fabric, fabric_of, leaf_spines, meshes, tori
 from topologies.fabrics.fabric import Fabric
+from topologies.fabrics.wiring import FabricError
 
 
 def bisection_bps(fabric: Fabric, half: set[str]) -> int:
@@ -263,3 +264,26 @@ def test_the_more_specific_queue_wins() -> None:
     assert found["leaf0-eth2"] == 40_000
     assert found["leaf0-eth0"] == 50_000
     assert found["leaf0-eth1"] == 60_000
+
+
+@pytest.mark.parametrize(
+    ("keys", "queues", "words"),
+    [
+        ({"links": 4}, {}, "400 Gb/s on s0: 4 of 100 Gb/s carry 387.879 Gb/s without headers"),
+        ({"ports": 2, "links": 1}, {}, "found 1, expected links that carry what the ports"),
+        (
+            {},
+            {"s0:h1": {"kind": "voq"}},
+            "found voq at s0-eth1, expected the cells that other ports",
+        ),
+    ],
+)
+def test_a_fabric_of_cells_is_that_of_its_whole_switch(
+    keys: dict[str, Any], queues: dict[str, Any], words: str
+) -> None:
+    """Its links carry what the ports of each card do, and all ports of the switch have it."""
+    queue = {"kind": "cells", "link_rate": "100Gbps"}
+    section: dict[str, Any] = {"kind": "flat", "hosts": 6, "link": {"rate": "100Gbps"}}
+    fabric_of(section | {"queue": queue})
+    with pytest.raises(FabricError, match=words):
+        fabric_of(section | {"queue": queue | keys, "queues": queues})

@@ -78,6 +78,7 @@ def test_queue_pairs_can_have_another_class_than_sockets() -> None:
         ("{}", "at least 1"),
         ("{a: {priority: 1, weight: 0}}", "weight"),
         ("{a: {priority: 1, queue: {kind: lossless, lossy_priorities: [0]}}}", "lossy_priorities"),
+        ("{a: {priority: 1, queue: {kind: cells}}}", "cells serve all classes as one"),
         ("{a: {priority: 1, queue: {kind: classes, classes: {b: {priority: 2}}}}}", "kind"),
     ],
 )

@@ -31,6 +31,7 @@ queues = st.sampled_from(
         {"kind": "fq_codel", "quantum": 9000},
         {"kind": "shared", "alpha": 2},
         {"kind": "voq"},
+        {"kind": "cells", "cell": "512B", "link_rate": "1.6Tbps", "link_delay": "1us"},
         {"kind": "lossless", "headroom": "100KB", "lossy_priorities": [1]},
     ]
 )

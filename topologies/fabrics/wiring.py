@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from topologies.fabrics.fabric import Fabric, Link, Node, NodeKind, Port
 from topologies.spec.fabric_section import FabricSpec, LinkSpec, RegularSection
 from topologies.spec.queue_section import (
+    Cells,
     Classes,
     Credits,
     QueueSpec,
@@ -135,6 +136,8 @@ def _check_queues(section: FabricSpec, fabric: Fabric, link_classes: Sequence[st
                         f"a frame at least, {link.frame_bytes} bytes on {port.interface}: nothing "
                         "longer than its credits is ever sent",
                     )
+    for node in fabric.nodes:
+        _check_cells(fabric, node)
     for name in section.queues:
         if name not in known:
             port, peer = fabric.links[0].b, fabric.links[0].a
@@ -144,4 +147,31 @@ def _check_queues(section: FabricSpec, fabric: Fabric, link_classes: Sequence[st
                 f"hosts, switches, a link class ({', '.join(sorted(link_classes))}), a node such "
                 f"as {fabric.nodes[-1].name}, a port such as {port.node}:{peer.node}, or an "
                 f"interface such as {port.interface}",
+            )
+
+
+def _check_cells(fabric: Fabric, node: Node) -> None:
+    """The ports of a switch have one fabric of cells, or none; it carries what its cards do."""
+    links = fabric.links_of[node.name]
+    queues = [link.port(node.name).queue for link in links]
+    cells = next((queue for queue in queues if isinstance(queue, Cells)), None)
+    if cells is None:
+        return
+    for link, queue in zip(links, queues, strict=True):
+        if queue != cells:
+            interface = link.port(node.name).interface
+            raise FabricError(
+                ("queues",),
+                f"{queue.kind} at {interface}",
+                f"the cells that other ports of {node.name} have: its ports share one fabric",
+            )
+    for first in range(0, len(links), cells.ports):
+        card_bps = sum(link.rate_bps for link in links[first : first + cells.ports])
+        if card_bps > cells.carries_bps():
+            raise FabricError(
+                ("queue", "links"),
+                cells.links,
+                f"links that carry what the ports of a card do, {card_bps / 1e9:g} Gb/s on "
+                f"{node.name}: {cells.links} of {cells.link_rate_bps / 1e9:g} Gb/s carry "
+                f"{cells.carries_bps() / 1e9:g} Gb/s without headers",
             )

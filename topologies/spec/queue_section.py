@@ -16,7 +16,7 @@ from pydantic import (
     model_validator,
 )
 
-from topologies.units import SizeBytes, TimeNs, format_size, parse_size_bytes
+from topologies.units import RateBps, SizeBytes, TimeNs, format_size, parse_size_bytes
 
 CLASSES = 8
 """DSCP class selectors 0 to 7 (RFC 2474 section 4.2.2)."""
@@ -244,13 +244,50 @@ class Credits(QueueSection):
         return False
 
 
+class Cells(QueueSection):
+    """Virtual output queues at the ingress, credits by request and grant, and a fabric of cells.
+
+    A switch is a chassis, or leaves and spines that act as one (docs/queues.md#cells). Its ports
+    stand on line cards, `ports` on each, in the order of its links. A card has `links` links to the
+    fabric, each way. A packet waits at the card that it came in by, in a queue for its egress port,
+    with `buffer` bytes for all queues of a card. The egress port grants `credit` bytes at a time,
+    at its rate and round robin. Then the packet crosses the fabric in cells that carry `cell` bytes
+    and have `header` more. `k` marks by a step what finds more than that in its queue.
+    """
+
+    kind: Literal["cells"]
+    buffer_bytes: QueueBytes = Field(default=1_000_000_000, alias="buffer", gt=0)
+    k_bytes: QueueBytes | None = Field(default=None, alias="k")
+    ports: Annotated[int, Field(strict=True, ge=1, le=1024)] = 4
+    links: Annotated[int, Field(strict=True, ge=1, le=1024)] = 5
+    link_rate_bps: RateBps = Field(default=100_000_000_000, alias="link_rate")
+    link_delay_ns: TimeNs = Field(default=200, alias="link_delay")
+    cell_bytes: SizeBytes = Field(default=256, alias="cell", ge=32, le=65536)
+    header_bytes: SizeBytes = Field(default=8, alias="header", le=65536)
+    credit_bytes: SizeBytes = Field(default=4096, alias="credit", ge=64, le=1_000_000)
+
+    @property
+    def marks(self) -> bool:
+        """With a threshold."""
+        return self.k_bytes is not None
+
+    def cards(self, ports: int) -> int:
+        """The line cards of a switch of so many ports."""
+        return -(-ports // self.ports)
+
+    def carries_bps(self) -> int:
+        """Full cells without their headers, as fast as the links of a card carry them."""
+        whole = self.cell_bytes + self.header_bytes
+        return self.links * self.link_rate_bps * self.cell_bytes // whole
+
+
 HOST_NIC = DropTail(buffer=1_000_000_000)
 """The queue at a host's egress to a switch when the spec does not name that port: a host's own
 packets wait for its link (TCP small queues and socket buffers bound how many do) and are neither
 marked nor dropped by its NIC. Pauses stop it as they stop any port."""
 
 
-_Discipline = DropTail | Red | Dctcp | Codel | FqCodel | Shared | Voq | Lossless | Credits
+_Discipline = DropTail | Red | Dctcp | Codel | FqCodel | Shared | Voq | Lossless | Credits | Cells
 """The registration of disciplines. Each has a part by its kind in `emulator/ports/disciplines/`,
 and in the ports of the packet engine."""
 
@@ -278,6 +315,8 @@ class TrafficClass(SpecSection):
     def _one_class(self) -> TrafficClass:
         if isinstance(self.queue, Lossless) and self.queue.lossy_priorities:
             raise ValueError("expected no lossy_priorities: this queue is that of one class")
+        if isinstance(self.queue, Cells):
+            raise ValueError("expected a queue of one port: cells serve all classes as one")
         return self
 
 

@@ -130,6 +130,8 @@ class sched_gwport:
                 ("extra_delay_ns", "Q"),
                 ("seed", "Q"),
                 ("sample_interval_ns", "Q"),
+                ("fabric_bps", "Q"),
+                ("fabric_ns", "Q"),
                 ("version", "I"),
                 ("kind", "I"),
                 ("flags", "I"),
@@ -146,6 +148,10 @@ class sched_gwport:
                 ("sample_capacity", "I"),
                 ("class_map", "I"),
                 ("class_quantum_bytes", "I"),
+                ("card", "I"),
+                ("fabric_links", "I"),
+                ("cell_bytes", "I"),
+                ("cell_header_bytes", "I"),
             )
 
     class stats(nla):  # struct tc_gwport_xstats

@@ -12,10 +12,12 @@ from topologies.fabrics.fabric import Link
 
 @dataclass(frozen=True, slots=True)
 class EgressPort:
-    """A port with a queue: one end of `link`, on a node of so many ports."""
+    """A port with a queue: one end of `link`, on a node of so many ports, and its number among
+    them."""
 
     link: Link
     ingress_ports: int
+    number: int = 0
 
 
 class Discipline(ABC):

@@ -19,6 +19,7 @@ from topologies.registration import complete
 from topologies.spec.queue_section import (
     CLASSES,
     DISCIPLINES,
+    Cells,
     Classes,
     ClassQueue,
     Codel,
@@ -40,7 +41,10 @@ from topologies.units import q32
 _FIFO, _SHARED, _RED, _QUEUED = range(4)
 """`Discipline` of simulation/engine/port.hpp."""
 
-_KINDS = ("droptail", "red", "dctcp", "codel", "fq_codel", "shared", "voq", "lossless", "credits")
+_KINDS = (
+    *("droptail", "red", "dctcp", "codel", "fq_codel"),
+    *("shared", "voq", "lossless", "credits", "cells"),
+)
 """`QueueKind` of simulation/engine/queued.hpp."""
 
 _COLUMNS = (
@@ -87,6 +91,13 @@ class _Options:
     lossy_classes: int = 0
     ecn: int = 0
     trim: int = 0
+    card: int = 0
+    cards: int = 0
+    fabric_links: int = 0
+    fabric_bps: int = 0
+    fabric_ns: int = 0
+    cell_bytes: int = 0
+    header_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -111,7 +122,9 @@ class FabricPorts:
         used = _classes(setting)
         self._class = used.pop() if len(used) == 1 else None
         self._has_pauses = any(
-            isinstance(queue, Lossless | Credits) for end in ends for queue in queues_in(end.queue)
+            isinstance(queue, Lossless | Credits | Cells)
+            for end in ends
+            for queue in queues_in(end.queue)
         )
         carrier = setting.transport.carrier
         stamped = carrier is not None and carrier.stamps
@@ -185,6 +198,10 @@ class FabricPorts:
             class_map = sum(each.priority << 4 * number for number, each in enumerate(served))
         else:
             options, class_map = (_options(queue, link, trim),), _OWN_CLASS
+        if isinstance(queue, Cells):
+            beside = self.paths.setting.fabric.links_of[end.node]
+            card = [each.index for each in beside].index(link.index) // queue.ports
+            options = (replace(options[0], card=card, cards=queue.cards(len(beside))),)
         if options not in self._options:
             self._options[options] = self._rows
             self._rows += len(options)
@@ -229,6 +246,19 @@ def _voq(queue: Voq, plain: _Options, link: Link) -> _Options:
     return replace(plain, k_bytes=_or_none(queue.k_bytes), quantum_bytes=link.frame_bytes)
 
 
+def _cells(queue: Cells, plain: _Options, link: Link) -> _Options:
+    return replace(
+        plain,
+        k_bytes=_or_none(queue.k_bytes),
+        quantum_bytes=queue.credit_bytes,
+        fabric_links=queue.links,
+        fabric_bps=queue.link_rate_bps,
+        fabric_ns=queue.link_delay_ns,
+        cell_bytes=queue.cell_bytes,
+        header_bytes=queue.header_bytes,
+    )
+
+
 def _codel(queue: Codel, plain: _Options, link: Link) -> _Options:
     return replace(
         plain,
@@ -271,6 +301,7 @@ _OF_KIND: Mapping[str, Callable[[Any, _Options, Link], _Options]] = complete(
         "voq": _voq,
         "lossless": _lossless,
         "credits": lambda queue, plain, link: plain,
+        "cells": _cells,
     },
     __name__,
 )
