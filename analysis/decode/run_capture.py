@@ -84,7 +84,7 @@ def _logged(run: Run, by_rank: dict[int, CollectiveRecord]) -> LoggedCollective:
     ranks = tuple(range(len(run.ranks))) if first.ranks is None else tuple(first.ranks)
     return LoggedCollective(
         first.id,
-        first.wire_kind,
+        first.kind,
         first.group,
         first.tag,
         first.size_bytes,

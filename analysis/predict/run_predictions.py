@@ -39,7 +39,7 @@ def call_of(collective: MeasuredCollective) -> CollectiveCall:
     if collective.uneven:
         raise PredictorError("its ranks send each other unequal parts, which the log does not tell")
     return CollectiveCall(
-        collective.wire_kind,
+        collective.kind,
         collective.size_bytes,
         collective.ranks,
         collective.element_bytes,

@@ -66,11 +66,6 @@ class MeasuredCollective(Shaped):
         return self.schedule.algorithm
 
     @property
-    def wire_kind(self) -> str:
-        """The kind as which Gloo carries it."""
-        return next(iter(self.by_rank.values())).wire_kind
-
-    @property
     def ends(self) -> Sequence[CollectiveRecord]:
         """The records of the ranks of which the last one ends it."""
         return _ends(self.kind, self.peer, self.ranks, self.by_rank)

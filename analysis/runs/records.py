@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
-
-from collectives.kinds import Kind
-
-PARTS: Final = "parts"
-"""The algorithm of a virtual GPU's reduce-scatter: an all-to-all of its parts, which are added up
-where they arrive (workloads/virtual_gpu/extension/process_group.cpp)."""
 
 
 class Record(BaseModel):
@@ -125,7 +119,7 @@ class CollectiveRecord(Record):
     op: str = "sum"
     """How it reduces, by torch's name, where it does."""
     algorithm: str | None = None
-    """None for Gloo's own as torch calls it; of reduce-scatters, `PARTS` or that of XLA."""
+    """None for Gloo's own as torch calls it."""
     chunks: int = 1
     program: dict[str, Any] | None = None
     """The spec's entry of it, by which it can be planned again; None for Gloo's own."""
@@ -151,11 +145,6 @@ class CollectiveRecord(Record):
     """Whether it ends where the rank waited for it, as its end is not told."""
     waits: list[tuple[int, int]] = Field(default_factory=list)
     """From when to when the main thread of a program's rank was blocked on it."""
-
-    @property
-    def wire_kind(self) -> str:
-        """The kind as which Gloo carries it."""
-        return Kind.ALL_TO_ALL if self.algorithm == PARTS else self.kind
 
 
 class ChunkRecord(Record):

@@ -108,12 +108,6 @@ def test_collectives_of_all_kinds_have_their_results_and_times(tmp_path: Path) -
     each_bytes = 2 * 3 / 4 * sent["size_bytes"]
     assert sum(link["bytes"] for link in links) > 4 * each_bytes
     assert sent["duration_ns"] == pytest.approx(each_bytes * 8 / 98, rel=0.01)
-    # Of a reduce-scatter's four parts two go to the other server, by the ways that ECMP draws.
-    scattered = [row for row in result["collectives"] if row["kind"] == "reduce_scatter"][-1]
-    parts = scattered["duration_ns"] / (2_000_000 * 8 / 98)
-    assert 1.9 < parts < 4 and parts == pytest.approx(round(parts), rel=0.02)
-    predicted_ns = [row["predicted"]["alpha-beta"]["duration_ns"] for row in (sent, scattered)]
-    assert predicted_ns[1] < 0.5 * predicted_ns[0]
 
 
 @pytest.mark.long

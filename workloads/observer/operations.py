@@ -77,11 +77,7 @@ MONITORED = "monitored_barrier_"
 _UNPREDICTED = {
     "reduce_scatter_": "torch's reduce-scatter of a list, an algorithm that no predictor knows"
 }
-"""Operations that are not carried out as others of their kind are: why nobody predicts them. Those
-of a virtual GPU are."""
-_PARTS, _MOST_OF_PARTS = "parts", 16
-"""`PARTS` of analysis/runs/records.py, and `most_of_parts` of the virtual GPU's
-extension/process_group.cpp."""
+"""Operations that are not carried out as others of their kind are: why nobody predicts them."""
 
 
 def collectives(name: str, args: Any, ranks: int) -> list[dict[str, Any]]:
@@ -96,9 +92,7 @@ def collectives(name: str, args: Any, ranks: int) -> list[dict[str, Any]]:
         measured = [measure(args, ranks)]
     first = first_tensor(args)
     element_bytes = first.element_size()
-    on_device = str(first.device.type) == "cuda"
-    in_parts = on_device and kind == "reduce_scatter" and ranks <= _MOST_OF_PARTS
-    why = None if on_device else _UNPREDICTED.get(name)
+    why = _UNPREDICTED.get(name)
     if is_sparse(first):
         why = (
             "a sparse array, whose indices and values are gathered; how many, the log does not tell"
@@ -111,7 +105,6 @@ def collectives(name: str, args: Any, ranks: int) -> list[dict[str, Any]]:
             "root": root,
         }
         | ({"uneven": True} if uneven else {})
-        | ({"algorithm": _PARTS} if in_parts else {})
         | ({"unpredicted": why} if why else {})
         for size_bytes, root, uneven in measured
     ]

@@ -27,7 +27,7 @@ from topologies.spec.transports.connections import ONE, Connections, connection_
 
 UNLOGGED: Final = -1
 
-# The slot prefixes that torch's ProcessGroupGloo uses for each operation: its reduce-scatter is
+# The slot prefixes that torch's ProcessGroupGloo uses for each operation: reduce-scatter is
 # an all-reduce of a copy (torch/csrc/distributed/c10d/ProcessGroupGloo.cpp).
 _PREFIXES: Final[dict[str, set[Prefix]]] = {
     Kind.ALL_REDUCE: {Prefix.ALLREDUCE},

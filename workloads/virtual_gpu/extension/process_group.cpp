@@ -19,7 +19,6 @@
 #include "carrier.hpp"
 #include "clock.hpp"
 #include "memory.hpp"
-#include "reduction.hpp"
 #include "settings.hpp"
 #include "shapes.hpp"
 #include "simulated.hpp"
@@ -38,9 +37,6 @@ constexpr int64_t first_stream = 1000;  // of process groups; torch's pools are 
 std::atomic<int64_t> next_stream{first_stream};
 std::atomic<int> next_group{0};
 constexpr int64_t large_bytes = 1 << 16;
-// The ranks of a reduce-scatter that sends parts (workloads/observer/operations.py has it too). Of more, so many flows
-// meet at a port that packets are lost, and TCP waits 200 ms for their timers.
-constexpr int most_of_parts = 16;
 
 // A buffer of zeros on the host, which takes no memory before it is written.
 Tensor zeros(int64_t elements, c10::ScalarType type) {
@@ -467,27 +463,7 @@ struct ProcessGroupNCCL final : Backend {
   WorkPtr _reduce_scatter_base(Tensor& out, Tensor& in, const ReduceScatterOptions& given) override {
     TORCH_CHECK(in.numel() == out.numel() * size_,
                 "input tensor must be the same size as output size times world size");
-    if (size_ > most_of_parts) return reduce_scatter_of_whole(out, in, given);
-    // Gloo has none that torch offers. Its all-to-all sends each rank its part, as large as it is.
-    AllToAllOptions opts;
-    opts.timeout = given.timeout;
-    auto parts = std::make_shared<Tensor>();
-    return launch({"_REDUCE_SCATTER_BASE", {in}, {out}, true, given.asyncOp},
-                  [gloo = gloo, opts, parts](Tensors& in, Tensors&) {
-                    *parts = zeros(in[0].numel(), in[0].scalar_type());
-                    std::vector<int64_t> equal;
-                    return std::vector<WorkPtr>{gloo->alltoall_base(*parts, in[0], equal, equal, opts)};
-                  },
-                  [parts, size = size_, op = sum_for(given.reduceOp), scale = scaling(given.reduceOp)](Tensors& lines) {
-                    int64_t count = lines[0].numel();
-                    auto of = [&](int64_t rank) { return parts->narrow(0, rank * count, count); };
-                    lines[0] = reduced(size, of, op).to(lines[0].scalar_type());
-                    if (scale) scale(lines);
-                  });
-  }
-  // As torch's own does over Gloo.
-  WorkPtr reduce_scatter_of_whole(Tensor& out, Tensor& in, const ReduceScatterOptions& given) {
-    AllreduceOptions opts;
+    AllreduceOptions opts;  // as torch's own does over Gloo
     opts.reduceOp = sum_for(given.reduceOp);
     opts.timeout = given.timeout;
     auto whole = std::make_shared<Tensor>();

@@ -15,7 +15,6 @@
 #include <mutex>
 #include <sstream>
 
-#include "reduction.hpp"
 #include "settings.hpp"
 
 namespace groundwire {
@@ -161,22 +160,42 @@ struct Simulated final : Backend {
     for (auto& tensor : tensors) found += tensor.nbytes();
     return found;
   }
-  std::function<void(const Read&)> reduction(const Tensor& into, const ReduceOp& op) const {
+  static void add(Tensor& sum, const Tensor& more, const ReduceOp& op) {
+    switch (op.op_) {
+      case ReduceOp::SUM: sum.add_(more); return;
+      case ReduceOp::PRODUCT: sum.mul_(more); return;
+      case ReduceOp::MIN: sum.copy_(at::minimum(sum, more)); return;
+      case ReduceOp::MAX: sum.copy_(at::maximum(sum, more)); return;
+      case ReduceOp::BAND: sum.bitwise_and_(more); return;
+      case ReduceOp::BOR: sum.bitwise_or_(more); return;
+      case ReduceOp::BXOR: sum.bitwise_xor_(more); return;
+      default: TORCH_CHECK(false, "the simulated network does not reduce by operation ", int(op.op_));
+    }
+  }
+  // The contributions of all, in the order of ranks: half precision is added up in single, as NCCL does.
+  std::function<void(const Read&)> reduced(const Tensor& into, const ReduceOp& op) const {
     return [into, op, size = size_](const Read& read) {
-      auto of = [&](int64_t member) { return read(member, into.scalar_type()); };
-      into.view(-1).copy_(reduced(size, of, op));
+      auto type = into.scalar_type();
+      bool half = type == at::kHalf || type == at::kBFloat16;
+      auto of = [&](int64_t member) {
+        auto line = read(member, type);
+        return half ? line.to(at::kFloat) : line;
+      };
+      auto sum = of(0);
+      for (int64_t member = 1; member < size; member++) add(sum, of(member), op);
+      into.view(-1).copy_(sum);
     };
   }
 
   c10::intrusive_ptr<Work> allreduce(Tensors& tensors, const AllreduceOptions& opts) override {
     auto& line = tensors[0];
     return post({"all_reduce", bytes(tensors), int64_t(line.element_size())}, tensors,
-                reduction(line, opts.reduceOp));
+                reduced(line, opts.reduceOp));
   }
   c10::intrusive_ptr<Work> reduce(Tensors& tensors, const ReduceOptions& opts) override {
     auto& line = tensors[0];
     return post({"reduce", bytes(tensors), int64_t(line.element_size()), opts.rootRank}, tensors,
-                rank_ == opts.rootRank ? reduction(line, opts.reduceOp) : nullptr);
+                rank_ == opts.rootRank ? reduced(line, opts.reduceOp) : nullptr);
   }
   c10::intrusive_ptr<Work> broadcast(Tensors& tensors, const BroadcastOptions& opts) override {
     auto line = tensors[0];
