@@ -11,7 +11,7 @@ from benchmarks.claims.rules import Above
 
 _SPEC = """
 name: queues
-fabric: {{kind: leaf-spine, leaves: 2, spines: 2, hosts_per_leaf: 8,
+fabric: {{{fabric},
   link: {{rate: 100Gbps, delay: 500ns}}, queue: {queue}}}
 transport: {{kind: tcp, min_rto: 1ms}}
 workload: {{kind: collectives, ranks: 16, operations: [{operation}]}}
@@ -19,6 +19,9 @@ collectives: {{backend: programs, all_to_all: {{algorithm: direct}}}}
 capture: {{points: []}}
 predict: []
 """
+_OVERSUBSCRIBED = "kind: leaf-spine, leaves: 2, spines: 2, hosts_per_leaf: 8"
+_LEAVES_AND_SPINES = "kind: leaf-spine, leaves: 4, spines: 4, hosts_per_leaf: 4"
+_ONE_SWITCH = "kind: flat, hosts: 16"
 _QUEUES = {
     "shared": "{kind: shared, buffer: 32MB, alpha: 0.125}",
     "divided": "{kind: voq, buffer: 355KB}",
@@ -35,20 +38,82 @@ def _by_ingress(bench: Bench) -> Mapping[str, Any]:
     """Microseconds by traffic and queues."""
     return {
         traffic: {
-            name: bench.draws_us(_SPEC.format(queue=queue, operation=operation))
+            name: bench.draws_us(
+                _SPEC.format(fabric=_OVERSUBSCRIBED, queue=queue, operation=operation)
+            )
             for name, queue in _QUEUES.items()
         }
         for traffic, operation in _OPERATIONS.items()
     }
 
 
+_FABRICS = {
+    "chips": (_LEAVES_AND_SPINES, "{kind: shared, buffer: 8MB, alpha: 0.125}"),
+    "large": (_LEAVES_AND_SPINES, "{kind: shared, buffer: 32MB, alpha: 0.125}"),
+    "one": (_ONE_SWITCH, "{kind: shared, buffer: 8MB, alpha: 0.125}"),
+    "cells": (_ONE_SWITCH, "{kind: cells, ports: 4, links: 4, link_rate: 106.25Gbps}"),
+}
+"""8 MB are as much for the 1.6 Tb/s of sixteen ports as a chip of 12.8 Tb/s with 64 MB has; a leaf
+and a spine have half of these ports."""
+
+
+def _cells(bench: Bench) -> Mapping[str, Any]:
+    """Microseconds by traffic and fabric."""
+    return {
+        traffic: {
+            name: bench.draws_us(_SPEC.format(fabric=fabric, queue=queue, operation=operation))
+            for name, (fabric, queue) in _FABRICS.items()
+        }
+        for traffic, operation in _OPERATIONS.items()
+    }
+
+
+_CELLS = Experiment("cells", "the packet engine", _cells)
 _BY_INGRESS = Experiment("by-ingress", "the packet engine", _by_ingress)
 _SETTING = (
     "2 leaves of 8 hosts, 2 spines, 100 Gb/s, TCP (cubic, time-outs of 1 ms): 15 ranks send 4 MB "
     "to one; a direct all-to-all of 16 MB"
 )
+_CELLS_SETTING = (
+    "16 hosts, 100 Gb/s, TCP (cubic, time-outs of 1 ms): 15 ranks send 4 MB to one; a direct "
+    "all-to-all of 16 MB; virtual output queues and a fabric of cells between four cards of four "
+    "ports, each with four links of 106.25 Gb/s, against four leaves and four spines with output "
+    "queues, by ECMP"
+)
 
 CLAIMS = (
+    Claim(
+        "voq-cells-incast",
+        "A fabric of cells with virtual output queues bears an incast better than output queues "
+        "with a shared memory",
+        "the fabrics of the mission's clients",
+        "in words",
+        setting=_CELLS_SETTING,
+        experiment=_CELLS,
+        shows="{incast[cells]:.0f} us with cells; {incast[chips]:.0f} us shared with 8 MB a "
+        "switch, {incast[large]:.0f} us with 32 MB; {incast[one]:.0f} us on one switch of 8 MB",
+        rules=(
+            Above("incast.chips", "incast.cells"),
+            Above("incast.one", "incast.cells"),
+        ),
+        conditions="a memory as a switch chip has; with 32 MB nothing is lost that takes time",
+    ),
+    Claim(
+        "voq-cells-all-to-all",
+        "A fabric of cells with virtual output queues bears an all-to-all better than output "
+        "queues with a shared memory",
+        "the fabrics of the mission's clients",
+        "in words",
+        setting=_CELLS_SETTING,
+        experiment=_CELLS,
+        shows="{all_to_all[cells]:.0f} us with cells; {all_to_all[chips]:.0f} us shared with 8 MB "
+        "a switch, {all_to_all[large]:.0f} us with 32 MB; {all_to_all[one]:.0f} us on one switch, "
+        "which has no links that ECMP could fill unevenly",
+        rules=(
+            Above("all_to_all.chips", "all_to_all.cells"),
+            Above("all_to_all.large", "all_to_all.cells"),
+        ),
+    ),
     Claim(
         "voq-deep",
         "Deep queues by ingress (VOQ) bear incast and all-to-all better than a shared memory",
@@ -62,8 +127,8 @@ CLAIMS = (
             Above("incast.shared", "incast.deep"),
             Above("all_to_all.shared", "all_to_all.deep"),
         ),
-        conditions="queues stand at egress ports: there are no cells, and no credits that ask for "
-        "them",
+        conditions="queues stand at egress ports (`voq`); with cells and credits: "
+        "voq-cells-incast, voq-cells-all-to-all",
     ),
     Claim(
         "voq-divided",
