@@ -144,7 +144,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What a collective showed. `predicted_us` is None where `packet` refuses; `imbalance` is None
+    """The figures of a collective. `predicted_us` is None where `packet` refuses; `imbalance` is None
     where no group of equal ports sent anything."""
 
     us: float
@@ -189,7 +189,7 @@ class Seen:
         self._groups = [[p.record.port for p in each.ports] for each in ecmp_groups(made)]
 
     def row(self, begin_ns: int, end_ns: int, entry: Mapping[str, Any]) -> Row:
-        """Of the time between, which is on the clock of the logs. `entry` has the time that it
+        """A row of the time between, which is on the clock of the logs. `entry` has the time that it
         took, and what was predicted."""
 
         def inside(packets: PayloadPackets) -> Any:

@@ -264,7 +264,7 @@ class _Exposition:
         self._family(name, "gauge", help_, unit, "", samples)
 
     def histogram(self, name: str, help_: str, values: Sequence[int], unit: str) -> None:
-        """Of whole numbers from 1 on, in buckets that end before each power of two."""
+        """A family of whole numbers from 1 on, in buckets that end before each power of two."""
         tops = [2**power - 1 for power in range(1, max(values, default=0).bit_length() + 1)]
         buckets = [({"le": f"{top}.0"}, sum(each <= top for each in values)) for top in tops]
         samples = [*buckets, ({"le": "+Inf"}, len(values))]
