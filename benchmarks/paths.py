@@ -144,8 +144,8 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The figures of a collective. `predicted_us` is None where `packet` refuses; `imbalance` is None
-    where no group of equal ports sent anything."""
+    """The figures of a collective. `predicted_us` is None where `packet` refuses; `imbalance` is
+    None where no group of equal ports sent anything."""
 
     us: float
     predicted_us: float | None
@@ -189,8 +189,8 @@ class Seen:
         self._groups = [[p.record.port for p in each.ports] for each in ecmp_groups(made)]
 
     def row(self, begin_ns: int, end_ns: int, entry: Mapping[str, Any]) -> Row:
-        """A row of the time between, which is on the clock of the logs. `entry` has the time that it
-        took, and what was predicted."""
+        """A row of the time between, which is on the clock of the logs. `entry` has the time that
+        it took, and what was predicted."""
 
         def inside(packets: PayloadPackets) -> Any:
             at = packets.time_ns - self._offset_ns
