@@ -16,7 +16,7 @@ class Reroutes {
   public:
     static constexpr uint32_t kNoRoute = kNobody;
 
-    // Of a network whose links' words, and choices' words, are so many together.
+    // The network's links and choices have so many words together.
     Reroutes(const Columns& from, Network& network, size_t words) : net_(network), words_(words) {
         auto onward = from.shorts("place.word"), next = from.shorts("place.next");
         auto states = size_t(from.number("place.states"));

@@ -88,7 +88,7 @@ def test_nothing_goes_over_a_link_that_is_down_from_the_start(routing: str) -> N
 
 
 def test_routes_that_follow_late_lose_what_the_link_would_have_carried() -> None:
-    """What is sent into the link until then is lost: the longer, the more."""
+    """The longer the link is sent into until then, the more is lost."""
     lost = []
     for reroute in ("0s", "20us", "60us"):
         spec = _spec(
