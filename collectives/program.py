@@ -214,7 +214,7 @@ class Program:
         return end - first
 
     def offsets(self, blocks: npt.NDArray[np.int64], elements: int) -> npt.NDArray[np.int64]:
-        """Where blocks begin (`bounds`)."""
+        """The first element of each of some blocks (`bounds`)."""
         import numpy as np
 
         shard = self.shard_elements(elements)

@@ -1,4 +1,4 @@
-"""What the ranks of a program do, as words: made once, and moved to the numbers of each chunk.
+"""The operations of a program's ranks as words, which are made once, and moved to each chunk.
 
 A run has the same program in many chunks and collectives, and a comparison compiles each of them
 for each predictor.
