@@ -1,4 +1,4 @@
-"""Who waits for whom among MPI's ranks, by the calls that they are in and the messages so far."""
+"""The waits of MPI's ranks on each other, by the calls that they are in and their messages so far."""
 
 from __future__ import annotations
 

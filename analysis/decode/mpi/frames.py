@@ -122,7 +122,7 @@ def _envelope(position: int, end: int, content: bytes, size_bytes: int) -> Envel
         return None
     else:
         (length,) = _LENGTH.unpack_from(content, _LENGTH_AT)
-    # Of a message without data, as of MPI_Ssend, nothing follows its announcement.
+    # Nothing follows the announcement of a message without data, as that of MPI_Ssend.
     whole = end if eager or not length else None
     return Envelope(position, whole, context, source, tag, number, length, eager)
 
