@@ -304,11 +304,12 @@ class TestSpec:
             parse_dict(spec(section))
 
     def test_a_plugins_latency(self) -> None:
+        sections: tuple[dict[str, object], ...] = ({}, {"net_latency": "75us"})
         latencies = [
             tuner_of(settings_of(parse_dict(spec(given))), tuple(range(16))).model[
                 "AllReduce", "Tree", "LL"
             ][0]
-            for given in ({}, {"net_latency": "75us"})
+            for given in sections
         ]
         assert latencies[1] - latencies[0] == pytest.approx(2 * 75)
 

@@ -1,4 +1,4 @@
-"""The waits of MPI's ranks on each other, by the calls that they are in and their messages so far."""
+"""The waits of MPI ranks on each other, by the calls that they are in and their messages so far."""
 
 from __future__ import annotations
 
