@@ -20,9 +20,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from collectives.waiting_ranks import named_ranks
 from emulator.linux.signals import end_with_parent, ignore_ending_signals
 from emulator.ranks.aggregation.process import AggregationJob
-from emulator.ranks.failures.calls import named_ranks, read_calls
+from emulator.ranks.failures.calls import read_calls
 from emulator.ranks.failures.different_collectives import different_collectives
 from emulator.ranks.failures.hang import Doing, find_hang
 from emulator.ranks.failures.last_words import advice, last_words

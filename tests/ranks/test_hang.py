@@ -7,7 +7,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.ranks.failures.calls import Call, Calls, named_ranks, read_calls
+from collectives.waiting_ranks import named_ranks
+from emulator.ranks.failures.calls import Call, Calls, read_calls
 from emulator.ranks.failures.hang import Doing, Frame, find_hang
 from workloads.observer import POSTS
 from workloads.observer.posts import SLOTS, Posts

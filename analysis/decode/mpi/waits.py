@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from analysis.runs.mpi_messages import MpiMessage
-from collectives.waiting_ring import waiting_ring
+from collectives.waiting_ranks import named_ranks, waiting_ring
 
 _COLLECTIVES: Final = {
     "MPI_Allgather": "all_gather",
@@ -89,10 +89,10 @@ class MpiHang:
                 together[each.call, each.waits_for, _what(each), each.tells].append(each.rank)
         for (call, waits_for, what, tells), ranks in together.items():
             verb = "waits" if len(ranks) == 1 else "wait"
-            whom = f" for {_named(waits_for)}"
+            whom = f" for {named_ranks(waits_for)}"
             if not waits_for:
                 whom = ", which all have called" if tells else "; the wire does not tell for whom"
-            yield f"{_named(ranks)} {verb} in {call}{what}{whom}"
+            yield f"{named_ranks(ranks)} {verb} in {call}{what}{whom}"
         for rank in self.absent:
             yield f"rank {rank} did not come: it is in no call of MPI"
         if self.cycle:
@@ -191,15 +191,3 @@ def _what(one: MpiRank) -> str:
 def _message(one: MpiMessage) -> str:
     what = f"with tag {one.tag}" if one.tag >= 0 else f"of {one.kind}"
     return f"{one.size_bytes:,} B {what}"
-
-
-def _named(ranks: Sequence[int]) -> str:
-    """Ranks in words, runs of neighbours as ranges."""
-    runs: list[list[int]] = []
-    for rank in sorted(ranks):
-        if runs and rank == runs[-1][-1] + 1:
-            runs[-1].append(rank)
-        else:
-            runs.append([rank])
-    parts = [f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
-    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(parts)

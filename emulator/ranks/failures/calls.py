@@ -12,7 +12,6 @@ from workloads.observer import POSTS
 from workloads.observer.posts import ANY, GROUPS
 
 State = Literal["posted", "queued", "waits", "left", "over", "failed"]
-_SHOWN = 8
 _ROOTED = ("broadcast", "reduce", "gather", "scatter")
 
 
@@ -139,20 +138,3 @@ def _count(text: str) -> tuple[int, int]:
 
 def _state(word: str) -> State:
     return next(state for state in get_args(State) if state == word)
-
-
-def named_ranks(ranks: Sequence[int]) -> str:
-    """Ranks in words: the first ones, and runs of neighbours as ranges."""
-    runs: list[list[int]] = []
-    for rank in sorted(ranks):
-        if runs and rank == runs[-1][-1] + 1:
-            runs[-1].append(rank)
-        else:
-            runs.append([rank])
-    parts = [
-        part
-        for run in runs
-        for part in ([f"{run[0]}-{run[-1]}"] if len(run) > 2 else map(str, run))
-    ]
-    shown = ", ".join(parts[:_SHOWN]) + (", ..." if len(parts) > _SHOWN else "")
-    return f"rank {shown}" if len(ranks) == 1 else f"ranks {shown}"

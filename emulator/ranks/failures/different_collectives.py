@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
-from emulator.ranks.failures.calls import Call, named_ranks, read_calls
+from collectives.waiting_ranks import named_ranks
+from emulator.ranks.failures.calls import Call, read_calls
 
 
 def different_collectives(ranks: Path) -> str:

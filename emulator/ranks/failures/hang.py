@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from collectives.waiting_ring import waiting_ring
-from emulator.ranks.failures.calls import Call, Calls, named_ranks
+from collectives.waiting_ranks import named_ranks, waiting_ring
+from emulator.ranks.failures.calls import Call, Calls
 
 _STACK_LINES = 6
 _STACKS_SHOWN = 4

@@ -1,8 +1,10 @@
-"""Ranks that wait for each other in a ring."""
+"""Ranks that wait for each other, in words and as a ring."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+
+_SHOWN = 8
 
 
 def waiting_ring(waits_for: Mapping[int, Sequence[int]]) -> tuple[int, ...]:
@@ -23,3 +25,20 @@ def waiting_ring(waits_for: Mapping[int, Sequence[int]]) -> tuple[int, ...]:
                     before[other] = rank
                     left.append(other)
     return ()
+
+
+def named_ranks(ranks: Sequence[int]) -> str:
+    """Ranks in words: the first ones, and runs of neighbours as ranges."""
+    runs: list[list[int]] = []
+    for rank in sorted(ranks):
+        if runs and rank == runs[-1][-1] + 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    parts = [
+        part
+        for run in runs
+        for part in ([f"{run[0]}-{run[-1]}"] if len(run) > 2 else map(str, run))
+    ]
+    shown = ", ".join(parts[:_SHOWN]) + (", ..." if len(parts) > _SHOWN else "")
+    return f"rank {shown}" if len(ranks) == 1 else f"ranks {shown}"
