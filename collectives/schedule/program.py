@@ -9,7 +9,6 @@ from collectives.in_network.node import Aggregator
 from collectives.kinds import Kind, Shape
 from collectives.program import Message
 from collectives.schedule.operations import CompiledPrograms, Gates, NumberOfMark
-from collectives.schedule.program_operations import ProgramCompiler
 from collectives.schedule.schedule import Chunk, NumberedMessage, Post, Queue, Schedule
 from collectives.start_order import CollectiveOrder
 from collectives.turns import Turn
@@ -134,6 +133,8 @@ class ProgramSchedule(Schedule):
         seed: int = 1,
     ) -> None:
         """Each sequence of each chunk is a program."""
+        from collectives.schedule.program_operations import ProgramCompiler  # needs numpy
+
         ProgramCompiler(self, into, ends, mark, gates).compile()
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -68,7 +69,8 @@ def test_a_run_comes_here_from_the_host_that_works(tmp_path: Path, host: SshHost
     assert done.returncode == 1, done.stderr
     assert "good  started" in done.stderr
     assert "nobody: cannot be reached" in done.stderr
-    assert "Connection refused" in done.stderr
+    # Ansible says the second where ssh has ended before it has its data.
+    assert re.search("Connection refused|Broken\\s+pipe", done.stderr), done.stderr
     assert "locked: cannot be reached" in done.stderr
     assert "Permission denied" in done.stderr
     assert sorted(path.name for path in out.iterdir()) == ["good", "remote.json"]

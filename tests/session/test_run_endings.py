@@ -192,7 +192,7 @@ cli.main()
         (
             os.killpg,
             signal.SIGSTOP,
-            rf"stalled\): no virtual time passed for {_PATIENCE_S} real seconds \(it stands at \d",
+            rf"stalled\): no virtual time passed for {_PATIENCE_S} real seconds .*it stands at \d",
             re.escape(_BOOT_ON_CONSOLE),
         ),
         (
