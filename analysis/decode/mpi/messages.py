@@ -131,10 +131,9 @@ def _captured(
 def messages_so_far(directory: Path, fabric: Fabric, hosts: Sequence[str]) -> list[MpiMessage]:
     """The messages between ranks on these hosts that the captures of a run directory have, also
     where the run has not come to its end. Raises CaptureFormatError, RunError, OSError."""
-    files = [read_pcap(path) for path in sorted((directory / "capture").glob("*.pcap"))]
-    number_of = {packets.path.stem: packets for packets in files}
-    ports = [link.port(host).interface for host in set(hosts) for link in fabric.links_of[host]]
-    own = [number_of[port] for port in sorted(ports) if port in number_of]
+    ports = {link.port(host).interface for host in set(hosts) for link in fabric.links_of[host]}
+    paths = sorted((directory / "capture").glob("*.pcap"))
+    own = [read_pcap(path) for path in paths if path.stem in ports]
     offset_ns = offset_noted_in(directory) or 0
     return [
         message
