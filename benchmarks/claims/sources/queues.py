@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from benchmarks.claims.claim import Claim
@@ -22,32 +23,17 @@ predict: []
 _OVERSUBSCRIBED = "kind: leaf-spine, leaves: 2, spines: 2, hosts_per_leaf: 8"
 _LEAVES_AND_SPINES = "kind: leaf-spine, leaves: 4, spines: 4, hosts_per_leaf: 4"
 _ONE_SWITCH = "kind: flat, hosts: 16"
-_QUEUES = {
-    "shared": "{kind: shared, buffer: 32MB, alpha: 0.125}",
-    "divided": "{kind: voq, buffer: 355KB}",
-    "deep": "{kind: voq, buffer: 4MB}",
-}
-"""A leaf has ten ports: 32 MB divided among its ninety queues by ingress are 355 KB each."""
 _OPERATIONS = {
     "incast": "{kind: incast, size: 4MB}",
     "all_to_all": "{kind: all_to_all, size: 16MB}",
 }
-
-
-def _by_ingress(bench: Bench) -> Mapping[str, Any]:
-    """Microseconds by traffic and queues."""
-    return {
-        traffic: {
-            name: bench.draws_us(
-                _SPEC.format(fabric=_OVERSUBSCRIBED, queue=queue, operation=operation)
-            )
-            for name, queue in _QUEUES.items()
-        }
-        for traffic, operation in _OPERATIONS.items()
-    }
-
-
-_FABRICS = {
+_QUEUES = {
+    "shared": (_OVERSUBSCRIBED, "{kind: shared, buffer: 32MB, alpha: 0.125}"),
+    "divided": (_OVERSUBSCRIBED, "{kind: voq, buffer: 355KB}"),
+    "deep": (_OVERSUBSCRIBED, "{kind: voq, buffer: 4MB}"),
+}
+"""A leaf has ten ports: 32 MB divided among its ninety queues by ingress are 355 KB each."""
+_SWITCHES = {
     "chips": (_LEAVES_AND_SPINES, "{kind: shared, buffer: 8MB, alpha: 0.125}"),
     "large": (_LEAVES_AND_SPINES, "{kind: shared, buffer: 32MB, alpha: 0.125}"),
     "one": (_ONE_SWITCH, "{kind: shared, buffer: 8MB, alpha: 0.125}"),
@@ -57,19 +43,19 @@ _FABRICS = {
 and a spine have half of these ports."""
 
 
-def _cells(bench: Bench) -> Mapping[str, Any]:
-    """Microseconds by traffic and fabric."""
+def _by_traffic(bench: Bench, *, fabrics: Mapping[str, tuple[str, str]]) -> Mapping[str, Any]:
+    """Microseconds by traffic, and by the name of a fabric with its queues."""
     return {
         traffic: {
             name: bench.draws_us(_SPEC.format(fabric=fabric, queue=queue, operation=operation))
-            for name, (fabric, queue) in _FABRICS.items()
+            for name, (fabric, queue) in fabrics.items()
         }
         for traffic, operation in _OPERATIONS.items()
     }
 
 
-_CELLS = Experiment("cells", "the packet engine", _cells)
-_BY_INGRESS = Experiment("by-ingress", "the packet engine", _by_ingress)
+_BY_INGRESS = Experiment("by-ingress", "the packet engine", partial(_by_traffic, fabrics=_QUEUES))
+_CELLS = Experiment("cells", "the packet engine", partial(_by_traffic, fabrics=_SWITCHES))
 _SETTING = (
     "2 leaves of 8 hosts, 2 spines, 100 Gb/s, TCP (cubic, time-outs of 1 ms): 15 ranks send 4 MB "
     "to one; a direct all-to-all of 16 MB"
