@@ -61,6 +61,12 @@ class GlooSchedule(Schedule):
 
         return (step for step in gloo_steps(shape, seed) if isinstance(step, Post))
 
+    def count(self, shape: Shape, seed: int = 1, most: int | None = None) -> int:
+        """Those of a shape that was met before are known."""
+        from collectives.schedule.gloo_steps import count_of_messages
+
+        return count_of_messages(shape, seed)
+
     def compile(
         self,
         shape: Shape,
@@ -71,9 +77,9 @@ class GlooSchedule(Schedule):
         seed: int = 1,
     ) -> None:
         """All members go through the same steps."""
-        from collectives.schedule.gloo_steps import add_steps, gloo_steps
+        from collectives.schedule.gloo_steps import add_gloo_steps
 
-        add_steps(gloo_steps(shape, seed), into, ends, gates)
+        add_gloo_steps(shape, into, ends, gates, seed)
 
 
 GLOO = GlooSchedule()

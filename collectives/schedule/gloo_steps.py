@@ -12,27 +12,17 @@ implements a reduce-scatter as an all-reduce of a clone. Members are positions i
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from collectives.derangement import derangement
 from collectives.kinds import Kind, Shape
-from collectives.schedule.operations import (
-    RECEIVES,
-    RECEIVES_FIRST,
-    SENDS,
-    WAITS,
-    Await,
-    CommonSteps,
-    CompiledPrograms,
-    Follow,
-    Gates,
-    Start,
-)
+from collectives.schedule.operations import Await, CompiledPrograms, Gates, Start
+from collectives.schedule.packed_steps import KeptSteps, PackedSteps
 from collectives.schedule.schedule import CollectiveError, Post
 
 if TYPE_CHECKING:
@@ -40,6 +30,12 @@ if TYPE_CHECKING:
 
 MAX_SEGMENT_BYTES = 1 << 20
 """gloo AllreduceOptionsImpl::kMaxSegmentSize."""
+
+_NUMBERS_AT_ONCE = 1 << 16
+"""Lengths of so many messages are computed together: of all rounds of a ring over thousands of
+ranks they would be gigabytes."""
+
+_KEPT = KeptSteps()
 
 _SKIP_EMPTY = frozenset({Kind.ALL_REDUCE, Kind.REDUCE_SCATTER, Kind.REDUCE, Kind.ALL_GATHER})
 """Kinds of which Gloo sends nothing where the array is empty (torch's ProcessGroupGloo, and the
@@ -157,9 +153,17 @@ def _nonzero(source: Ints, destination: Ints, size_bytes: Ints) -> Post:
 def _ring_rounds(cut: Segments, rounds: int, shift: int) -> Iterator[Post]:
     """Round i: member r sends segment (r + shift) * per_rank + i to member r - 1."""
     member = np.arange(cut.world, dtype=np.int64)
-    for i in range(rounds):
-        lengths = cut.lengths((member + shift) * cut.per_rank + i)
-        yield _nonzero(member, (member - 1) % cut.world, lengths)
+    destination = (member - 1) % cut.world
+    at_once = max(1, _NUMBERS_AT_ONCE // cut.world)
+    for first in range(0, rounds, at_once):
+        number = np.arange(first, min(first + at_once, rounds), dtype=np.int64)[:, None]
+        lengths = cut.lengths((member + shift) * cut.per_rank + number)
+        are_whole = lengths.all(axis=1).tolist()
+        for is_whole, each in zip(are_whole, lengths, strict=True):
+            if is_whole:
+                yield Post(member, destination, each)
+            else:
+                yield _nonzero(member, destination, each)
 
 
 def _all_reduce(shape: Shape) -> Iterator[Step]:
@@ -249,6 +253,26 @@ def _permutation(shape: Shape, seed: int) -> Iterator[Step]:
     yield Wait(0)
 
 
+def add_gloo_steps(
+    shape: Shape,
+    into: CompiledPrograms,
+    ends: Sequence[int],
+    gates: Gates | None = None,
+    seed: int = 1,
+) -> None:
+    """Add the programs of members of a collective of this shape, one for each end."""
+    if into.follows_steps:
+        _KEPT.of(shape, seed, gloo_steps).add(into, ends, gates)
+    else:
+        add_steps(gloo_steps(shape, seed), into, ends, gates)
+
+
+@lru_cache(maxsize=1024)
+def count_of_messages(shape: Shape, seed: int) -> int:
+    """The messages of a collective of this shape."""
+    return sum(len(step.source) for step in gloo_steps(shape, seed) if isinstance(step, Post))
+
+
 def add_steps(
     steps: Iterable[Step],
     into: CompiledPrograms,
@@ -256,40 +280,26 @@ def add_steps(
     gates: Gates | None = None,
 ) -> None:
     """Add the programs of members, one for each end, that go through the same steps."""
+    if into.follows_steps:
+        return PackedSteps.of(steps).add(into, ends, gates)
     first = len(into.programs)
     for member, end in enumerate(ends):
         into.program(end, [gates.begin(0, member)] if gates else [])
     posts: list[range] = []
-    receives_first: list[int] = []
     known = list(steps)
+    base = len(into.source)
     _add_messages([step for step in known if isinstance(step, Post)], into, ends, first)
-    base = len(into.source) - sum(len(step.source) for step in known if isinstance(step, Post))
-    common = CommonSteps(first, len(ends), array("i"), array("q"), array("q"))
     for step in known:
         if isinstance(step, Post):
             posts.append(range(base, base + len(step.source)))
             base = posts[-1].stop
-            messages, kind = posts[-1], SENDS * step.sends_first
-            receives_first.append(RECEIVES_FIRST * (not step.sends_first))
+            _start(into, posts[-1], step.sends_first)
         else:
-            messages = posts[step.post]
-            # Gloo waits for what it has posted first.
-            kind = WAITS | SENDS * step.sends | RECEIVES * step.receives | receives_first[step.post]
-        if into.follows_steps:
-            common.kind.append(kind)
-            common.first.append(messages.start)
-            common.end.append(messages.stop)
-        elif isinstance(step, Post):
-            _start(into, messages, step.sends_first)
-        else:
-            _await(into, messages, step)
-    for member in range(len(ends)):
-        if into.follows_steps:
-            into.programs[first + member].append(Follow(len(into.steps)))
-        if gates:
+            _await(into, posts[step.post], step)
+    if gates:
+        for member in range(len(ends)):
             into.programs[first + member].append(gates.end(0, member, 1))
-    if into.follows_steps:
-        into.steps.append(common)
+    return None
 
 
 def _add_messages(

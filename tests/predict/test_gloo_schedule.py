@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collectives.call import CollectiveCall
+from collectives.schedule.gloo import GLOO
 from collectives.schedule.gloo_steps import Wait, all_reduce_segments, gloo_steps, reduce_segments
+from collectives.schedule.operations import CompiledPrograms, Follow, Marks
 from collectives.schedule.schedule import Post
 
 _calls = st.builds(
@@ -121,3 +123,29 @@ def test_a_barrier_reaches_everybody_in_log2_rounds(world: int) -> None:
     ]
     assert len(posts) == (world - 1).bit_length()
     assert all(post.size_bytes.sum() == 0 for post in posts)
+
+
+@given(_calls)
+def test_steps_of_a_shape_that_is_met_again_have_the_messages_of_the_first(
+    call: CollectiveCall,
+) -> None:
+    """Compiled twice, each program follows steps of its own over messages of its own; and they are
+    the messages that members send who do not follow steps."""
+    apart, twice = CompiledPrograms(), CompiledPrograms(follows_steps=True)
+    ends = range(10, 10 + len(call.ranks))
+    GLOO.compile(call.shape, apart, ends, Marks().number)
+    for _ in range(2):
+        GLOO.compile(call.shape, twice, ends, Marks().number)
+    count, programs = len(apart.source), len(ends)
+    assert GLOO.count(call.shape) == count
+    for name in ("source", "destination", "size_bytes"):
+        assert getattr(twice, name) == 2 * getattr(apart, name)
+    for name in ("sender", "receiver"):
+        first = getattr(apart, name).tolist()
+        assert getattr(twice, name).tolist() == first + [each + programs for each in first]
+    one, other = twice.steps
+    assert (other.first_program, other.programs) == (programs, programs)
+    assert other.kind == one.kind
+    assert other.first.tolist() == [each + count for each in one.first]
+    assert other.end.tolist() == [each + count for each in one.end]
+    assert twice.programs == programs * [[Follow(0)]] + programs * [[Follow(1)]]

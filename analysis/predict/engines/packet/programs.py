@@ -149,23 +149,24 @@ class EncodedPrograms:
                 keep(at)
 
     def _add(self, operation: Operation) -> None:
-        if isinstance(operation, Start):
-            sends, receives = operation.sends, operation.receives
-            self._say(_START, operation.sends_first, len(sends), len(receives), *sends, *receives)
+        # Those first that most programs are made of.
+        if isinstance(operation, Do):
+            self._do(operation.call)
         elif isinstance(operation, Await):
             sends, receives, marks = operation.sends, operation.receives, operation.marks
             self._say(_AWAIT, len(sends), len(receives), len(marks), *sends, *receives)
             self._code.extend(map(self._mark, marks))
-        elif isinstance(operation, Exchange):
-            self._code.frombytes(operation.words.tobytes())
-        elif isinstance(operation, Mark):
-            self._say(_MARK, self._mark(operation.number))
-        elif isinstance(operation, Do):
-            self._do(operation.call)
         elif isinstance(operation, Follow):
             self._say(_FOLLOW, operation.steps)
+        elif isinstance(operation, Start):
+            sends, receives = operation.sends, operation.receives
+            self._say(_START, operation.sends_first, len(sends), len(receives), *sends, *receives)
+        elif isinstance(operation, Exchange):
+            self._code.frombytes(operation.words.tobytes())
         elif isinstance(operation, Pause):
             self._say(_PAUSE, self._number(operation.duration_ns))
+        elif isinstance(operation, Mark):
+            self._say(_MARK, self._mark(operation.number))
         elif isinstance(operation, Sleep):
             self._sleep(operation.until_ns)
         else:
