@@ -128,10 +128,12 @@ def _in_order(
     run: Run, wanted: Callable[[CollectiveRecord], bool]
 ) -> tuple[MeasuredCollective, ...]:
     exchanges = exchanges_of(run.directory)
-    seen: dict[tuple[str, str], dict[int, CollectiveRecord]] = defaultdict(dict)
+    seen: dict[tuple[str, str, int | None], dict[int, CollectiveRecord]] = defaultdict(dict)
     for log in run.ranks:
         for record in filter(wanted, log.collectives):
-            seen[record.group, record.id][log.rank] = record
+            # Alignments of one iteration share an id; tags tell them apart.
+            tag = record.tag if record.phase == ALIGNMENT else None
+            seen[record.group, record.id, tag][log.rank] = record
     if run.spec.workload.program is not None:
         seen = {key: by_rank for key, by_rank in seen.items() if not _missing(run, by_rank)}
     found = [_assemble(run, by_rank) for by_rank in seen.values()]

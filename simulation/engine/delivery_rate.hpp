@@ -21,6 +21,8 @@ struct Segment {
     uint32_t order = 0;
     bool push = false;
     bool sacked : 1 = false, lost : 1 = false, again : 1 = false, retransmitted : 1 = false, has_sent : 1 = false;
+    bool listed : 1 = true;   // among those that RACK looks at (tsorted_sent_queue)
+    bool merged : 1 = false;  // its bytes are in the skb of the one before it
     Sent sent{};
 };
 
@@ -65,13 +67,18 @@ class DeliveryRate {
         int64_t now_us = now / 1000;
         if (acked) delivered_us = now_us;
         bool had_prior = has_prior_;
-        has_prior_ = false;
-        last_end_seq_ = 0;
+        forget();
         if (!had_prior) return {-1, -1, 0, prior_in_flight, rtt_us, acked, losses, false};
         int64_t interval_us = std::max(send_phase_us_, now_us - prior_.delivered_us);
         if (interval_us < min_rtt_us) interval_us = -1;
         return {delivered - prior_.delivered, interval_us, prior_.delivered, prior_in_flight,
                 rtt_us, acked, losses, prior_.app_limited};
+    }
+
+    // What was taken gives no sample.
+    void forget() {
+        has_prior_ = false;
+        last_end_seq_ = 0;
     }
 
   private:

@@ -132,6 +132,7 @@ struct Endpoint : Window {
     static constexpr int64_t kAtoMin = 40, kQuickAcks = 16;  // TCP_ATO_MIN in jiffies, TCP_MAX_QUICKACKS
     static constexpr int64_t kMssDefault = 536, kMinMss = 88, kTcpHeaderBytes = 32, kTimestampBytes = 12;
     static constexpr int64_t kDefaultRatio = 128, kDuplicates = 3, kCompressed = 44, kCompressedNs = 1'000'000;
+    static constexpr int64_t kReplayedMs = 1, kRefusalJiffies = 500;  // TCP_PAWS_WINDOW, net.ipv4.tcp_invalid_ratelimit
     static constexpr int64_t kCompressedSlackNs = 100'000;  // net.ipv4.tcp_comp_sack_slack_ns
     static constexpr size_t kMostBlocks = 3, kKeptBlocks = 4, kBlocksExpected = 2;
     static constexpr int64_t kPageBytes = 4096;
@@ -172,15 +173,19 @@ struct Endpoint : Window {
     void on_ack(const Packet& packet, Time now);
     void recover(Again again, Time now);
     int64_t clean(const Packet& packet, int64_t prior_highest, Time now, int64_t& rtt_us, int64_t& ca_rtt_us);
-    void take_sacks(const Packet& packet, Time now);
-    int64_t take_duplicate(const Range& range, int64_t ack);
+    void take_old(const Packet& packet, Time now);
+    int64_t take_sacks(const Packet& packet, int64_t prior_una, Time now);
+    bool is_valid(const Range& range, bool is_second) const;
+    bool merges(uint32_t place, bool twice) const;
+    void merge(uint32_t place);
+    int64_t take_duplicate(const Range& range, int64_t prior_una);
     int64_t highest_sacked() const { return sacked_out ? highest_sacked_ : snd_una; }
     void took(Segment& segment);
     void meets_reordering(int64_t low_seq);
     void widen_reordering();
     int64_t reordering_window_us() const;
     void end_recovery();
-    Again alert(const Packet& packet, Time now);
+    Again alert(bool ece, int64_t prior_una, Time now);
     void try_to_open(bool ece);
     void keep_open();
     void begin_cwr();
@@ -199,7 +204,7 @@ struct Endpoint : Window {
     void retransmit_lost(Time now);
     Resent send_again(uint32_t place, Time now, bool is_probe = false);
     bool split(uint32_t place);
-    bool can_join(uint32_t place, int64_t room) const;
+    bool can_join(uint32_t place, int64_t room, Time now) const;
     void join(uint32_t place);
     void undo_loss();
     Again process_loss();
@@ -222,6 +227,7 @@ struct Endpoint : Window {
     int64_t until_rto_us(Time now) const;
     void rearm(Time now);
     void arm(Timer timer, int64_t jiffies, Time now);
+    void arm_behind_pace(Timer timer, int64_t jiffies, Time now);
     void on_timer(Time now);
     void wait_for_room(Time now);
     void try_for_room(Time now);
@@ -233,8 +239,12 @@ struct Endpoint : Window {
 
     // receiver.hpp
     void take(const Packet& packet, Time now);
-    void keep(int64_t seq, int64_t end, Time now);
+    bool keep(int64_t seq, int64_t end, Time now);
+    bool updates_window(const Packet& packet) const;
+    bool is_refused(const Packet& packet) const;
+    void refuse(const Packet& packet, Time now);
     void tell_duplicate(int64_t seq, int64_t end);
+    void extend_duplicate(int64_t seq, int64_t end);
     void tell_of(int64_t seq, int64_t end, Time now);
     void received(const Packet& packet, Time now);
     int64_t ahead_bytes() const;
@@ -248,6 +258,7 @@ struct Endpoint : Window {
     void answer(Time now);
     void answer_ahead(Time now);
     void measure_receiver(const Packet& packet, Time now);
+    void measure_by_window(Time now);
     bool reader_acknowledges() const;
     void delay(Time now);
     void ack_timeout(Time now);
@@ -256,6 +267,7 @@ struct Endpoint : Window {
     void tell_ranges(Packet& packet);
     void count_options();
     int64_t acknowledgement();
+    void has_told_held();
     void data_sent(Time now);
 
     // The sender.
@@ -276,6 +288,7 @@ struct Endpoint : Window {
     Ring<Time> acks_in_port_;
     int64_t wmem_ = 1;
     uint32_t given_ = 0, left_ = 0;  // packets with data that the port took; those that have left it
+    Time left_ns_ = 0;               // when the last one did
     int64_t charged_ = 0;  // the queue and what is not acknowledged, with what skbs count beyond data
     bool throttled_ = false, waits_for_port_ = false, tries_again_ = false, pace_timer_set_ = false;
     struct Unwritten {
@@ -333,4 +346,5 @@ struct Endpoint : Window {
     std::vector<Range> ahead_, sacks_;
     Range duplicate_{};
     int64_t dup_acks_ = 0, held_acks_ = 0, held_for_ = -1, receiver_rtt_ = 0, last_echo_ms_ = -1;
+    int64_t measured_since_us_ = 0, measured_until_ = 0, refused_jiffies_ = 0;
 };

@@ -48,8 +48,8 @@ struct alignas(64) Packet {
     uint32_t route;  // where its links begin among all routes' links
     uint32_t target, sender;
     uint8_t hop, hops;
-    uint8_t sacks;  // how many ranges it tells of, with `dsack` the first one of what came twice
-    bool ect : 1, ce : 1, ece : 1, cwr : 1, push : 1, dsack : 1;
+    uint8_t sacks;  // how many ranges it tells of; the first one may be of what came twice
+    bool ect : 1, ce : 1, ece : 1, cwr : 1, push : 1;
     bool stops : 1;              // of a pause frame
     uint32_t ranges;             // where these are
     int32_t message;             // of a request

@@ -10,25 +10,24 @@
 
 inline void Endpoint::receive(const Packet& packet, Time now) {
     bool data = packet.data;
-    if (data && packet.end_seq() < rcv_wup_) {  // tcp_validate_incoming and tcp_send_dupack: what it acknowledges is not read
-        hurry(kQuickAcks);
-        tell_duplicate(packet.seq, packet.end_seq());
-        acknowledge(now);
-        return;
+    if (packet.end_seq() < rcv_wup_ || int32_t(echo_ms_ - packet.stamp_ms) > kReplayedMs) {
+        if (is_refused(packet)) return refuse(packet, now);
     }
-    if (packet.cwr) {
+    bool is_old = packet.ack < snd_una;
+    if (packet.cwr && !is_old) {
         demands_cwr_ = false;
         ack_now_ |= data;
     }
     // As the kernel's fast path has it, data that tells nothing new has nothing sent. It needs memory that the
     // socket has already: what is left of its last page (sk_forward_alloc).
     bool slow = packet.window != window_bytes_ || packet.ece || packet.cwr;
-    slow = slow || !ahead_.empty() || packet.sacks || packet.seq != rcv_nxt;
+    slow = slow || !ahead_.empty() || packet.sacks || packet.seq != rcv_nxt || is_old;
+    bool is_late = int32_t(packet.stamp_ms - echo_ms_) < 0;  // sent in an earlier millisecond than what came before it
+    slow = slow || is_late;
     int64_t spare = (kPageBytes - charged_ % kPageBytes) % kPageBytes;
     bool tells = slow || packet.ack != snd_una || packet.data + kSkbBytes > spare;
-    // As of tcp_ack_update_window.
-    window_updated_ = packet.ack > snd_una || packet.seq > window_from_seq_ ||
-                      (packet.seq == window_from_seq_ && packet.window > window_bytes_);
+    if (packet.seq <= rcv_wup_ && !is_late) echo_ms_ = packet.stamp_ms;
+    window_updated_ = updates_window(packet);
     if (window_updated_) {
         window_from_seq_ = packet.seq;
         window_bytes_ = packet.window;
@@ -37,9 +36,8 @@ inline void Endpoint::receive(const Packet& packet, Time now) {
         on_ack(packet, now);
         tells = true;
     }
-    if (packet.seq <= rcv_wup_) echo_ms_ = packet.stamp_ms;
+    measure_receiver(packet, now);
     if (data) {
-        measure_receiver(packet, now);
         held_bytes_ = packet.data + kSkbBytes;
         if (!ahead_.empty()) held_bytes_ += ahead_bytes();
         if (reads_late_) held_bytes_ += waiting_bytes();
@@ -61,6 +59,35 @@ inline void Endpoint::receive(const Packet& packet, Time now) {
     if (!more) has_read(now);
     if (!expected.empty() && expected.front().received <= rcv_nxt)
         net.at_processes(now, What::kRead, number, rcv_nxt);
+}
+
+// As of tcp_may_update_window.
+inline bool Endpoint::updates_window(const Packet& packet) const {
+    if (packet.ack < snd_una) return false;
+    return packet.ack > snd_una || packet.seq > window_from_seq_ ||
+           (packet.seq == window_from_seq_ && packet.window > window_bytes_);
+}
+
+// As of tcp_validate_incoming: a packet from before what was acknowledged, or from milliseconds before what has come
+// (PAWS, RFC 7323), unless it is an acknowledgement that was overtaken (tcp_disordered_ack).
+inline bool Endpoint::is_refused(const Packet& packet) const {
+    if (packet.end_seq() < rcv_wup_) return true;
+    bool tells_nothing = !packet.data && packet.seq == rcv_nxt && packet.ack == snd_una && !updates_window(packet);
+    return !tells_nothing || int32_t(echo_ms_ - packet.stamp_ms) > rto_jiffies_ * 6 / 5;
+}
+
+// What it acknowledges is not read; it is answered at once, but acknowledgements only now and then
+// (tcp_oow_rate_limited, tcp_send_dupack).
+inline void Endpoint::refuse(const Packet& packet, Time now) {
+    if (!packet.data) {
+        int64_t jiffies = now / kJiffyNs;
+        if (refused_jiffies_ && jiffies - refused_jiffies_ < kRefusalJiffies) return;
+        refused_jiffies_ = jiffies;
+    } else if (packet.seq < rcv_nxt) {
+        hurry(kQuickAcks);
+        tell_duplicate(packet.seq, std::min(packet.end_seq(), rcv_nxt));
+    }
+    acknowledge(now);
 }
 
 // The reader has taken all that has come in order. It takes one message at a time: with the last one nothing is left.
@@ -86,8 +113,8 @@ inline void Endpoint::take(const Packet& packet, Time now) {
         see_ecn(packet, now);
         measure(packet);
         scheduled_ = true;
-        widen(ahead_bytes());
-        keep(seq, end, now);
+        int64_t held = ahead_bytes();
+        if (keep(seq, end, now)) widen(held);
         return;
     }
     if (seq < rcv_nxt) tell_duplicate(seq, rcv_nxt);
@@ -95,8 +122,11 @@ inline void Endpoint::take(const Packet& packet, Time now) {
     received(packet, now);
     if (!ahead_.empty()) {
         size_t taken = 0;
-        while (taken < ahead_.size() && ahead_[taken].first <= rcv_nxt)
-            rcv_nxt = std::max(rcv_nxt, ahead_[taken++].last);
+        while (taken < ahead_.size() && ahead_[taken].first <= rcv_nxt) {
+            const Range& each = ahead_[taken++];
+            if (each.first < end) extend_duplicate(each.first, std::min(each.last, end));  // tcp_ofo_queue
+            rcv_nxt = std::max(rcv_nxt, each.last);
+        }
         ahead_.erase(ahead_.begin(), ahead_.begin() + ptrdiff_t(taken));
         std::erase_if(sacks_, [&](const Range& each) { return each.first <= rcv_nxt; });
         count_options();
@@ -104,20 +134,28 @@ inline void Endpoint::take(const Packet& packet, Time now) {
     }
 }
 
-// A range that has come twice is told once, with what is sent next (tcp_dsack_set, tcp_dsack_extend).
+// A range that has come twice is told once, with what is sent next (tcp_dsack_set).
 inline void Endpoint::tell_duplicate(int64_t seq, int64_t end) {
     duplicate_ = {seq, end};
     has_duplicate_ = true;
     count_options();
 }
 
-// Keeps what has come ahead of what is missing, as ranges in order.
-inline void Endpoint::keep(int64_t seq, int64_t end, Time now) {
+// As of tcp_dsack_extend.
+inline void Endpoint::extend_duplicate(int64_t seq, int64_t end) {
+    if (!has_duplicate_) return tell_duplicate(seq, end);
+    if (seq > duplicate_.last || duplicate_.first > end) return;
+    duplicate_ = {std::min(seq, duplicate_.first), std::max(end, duplicate_.last)};
+}
+
+// Keeps what has come ahead of what is missing, as ranges in order. Whether any of it is new.
+inline bool Endpoint::keep(int64_t seq, int64_t end, Time now) {
+    bool is_new = true;
     for (const Range& each : ahead_) {
         int64_t first = std::max(seq, each.first), last = std::min(end, each.last);
         if (first >= last) continue;
-        if (has_duplicate_) tell_duplicate(std::min(first, duplicate_.first), std::max(last, duplicate_.last));
-        else tell_duplicate(first, last);
+        extend_duplicate(first, last);
+        is_new = is_new && (seq < each.first || each.last < end);
     }
     tell_of(seq, end, now);
     count_options();
@@ -134,6 +172,7 @@ inline void Endpoint::keep(int64_t seq, int64_t end, Time now) {
         ahead_[from] = {seq, end};
         ahead_.erase(ahead_.begin() + ptrdiff_t(from) + 1, ahead_.begin() + ptrdiff_t(until));
     }
+    return is_new;
 }
 
 // As of tcp_sack_new_ofo_skb: the range that has grown last comes first. Held-back ranges are told before a
@@ -166,6 +205,7 @@ inline void Endpoint::tell_of(int64_t seq, int64_t end, Time now) {
 inline void Endpoint::received(const Packet& packet, Time now) {
     scheduled_ = true;
     measure(packet);
+    measure_by_window(now);
     int64_t jiffies = now / kJiffyNs;
     if (!ato_) {
         quick_ = std::max(quick_, kQuickAcks);
@@ -268,7 +308,13 @@ inline void Endpoint::see_ecn(const Packet& packet, Time now) {
         if (packet.ce != ce_) {
             if (ack_timer_ns_) {
                 demands_cwr_ = ce_;
-                send_ack(prior_rcv_nxt_, now);
+                if (prior_rcv_nxt_ == rcv_nxt) {
+                    acknowledge(now);
+                } else {  // tcp_event_ack_sent
+                    has_told_held();
+                    rcv_wup_ = rcv_nxt;
+                    send_ack(prior_rcv_nxt_, now);
+                }
             }
             ack_now_ = true;
         }
@@ -332,16 +378,27 @@ inline void Endpoint::measure_receiver(const Packet& packet, Time now) {
     int64_t passed = now / kJiffyNs - packet.echo_ms;
     if (passed > 0 && packet.data >= rcv_mss_) {
         int64_t sample = passed * 8000;
-        if (receiver_rtt_) sample = receiver_rtt_ + passed * 1000 - (receiver_rtt_ >> 3);
+        if (receiver_rtt_ && sample >= receiver_rtt_) sample = receiver_rtt_ + passed * 1000 - (receiver_rtt_ >> 3);
         receiver_rtt_ = sample;
     }
 }
 
+// As of tcp_rcv_rtt_measure: a window's bytes take a round trip at least.
+inline void Endpoint::measure_by_window(Time now) {
+    int64_t now_us = now / 1000;
+    if (measured_since_us_) {
+        if (rcv_nxt < measured_until_) return;
+        int64_t sample = std::max<int64_t>(1, now_us - measured_since_us_) << 3;
+        if (!receiver_rtt_ || sample < receiver_rtt_) receiver_rtt_ = sample;
+    }
+    measured_until_ = rcv_nxt + edge_ - rcv_wup_;
+    measured_since_us_ = now_us;
+}
+
 // As of __tcp_cleanup_rbuf, for a reader that leaves nothing behind.
 inline bool Endpoint::reader_acknowledges() const {
-    if (!ahead_.empty()) return false;
-    if (rcv_nxt - rcv_wup_ > rcv_mss_ || pushed_again_) return true;
-    return pushed_ && !pingpong_;
+    if (rcv_nxt - rcv_wup_ > rcv_mss_) return true;
+    return ahead_.empty() && (pushed_again_ || (pushed_ && !pingpong_));
 }
 
 // As of tcp_send_delayed_ack.
@@ -392,7 +449,6 @@ inline void Endpoint::send_ack(int64_t ack, Time now) {
 // Has a packet tell what has come twice, and what has come ahead of what is missing.
 inline void Endpoint::tell_ranges(Packet& packet) {
     Range told[kMostBlocks];
-    packet.dsack = has_duplicate_;
     size_t count = 0;
     if (has_duplicate_) told[count++] = duplicate_;
     for (size_t i = 0; i < sacks_.size() && count < kMostBlocks; ++i) told[count++] = sacks_[i];
@@ -415,15 +471,18 @@ inline int64_t Endpoint::acknowledgement() {
     }
     scheduled_ = pushed_ = pushed_again_ = ack_now_ = false;
     ack_timer_ns_ = 0;
-    if (held_acks_) {
-        held_acks_ = 0;
-        if (waits_to_release_) {
-            net.without(number);
-            waits_to_release_ = false;
-        }
-    }
+    has_told_held();
     rcv_wup_ = rcv_nxt;
     return rcv_nxt;
+}
+
+// Acknowledgements that were held back go with this one.
+inline void Endpoint::has_told_held() {
+    if (!held_acks_) return;
+    held_acks_ = 0;
+    if (!waits_to_release_) return;
+    net.without(number);
+    waits_to_release_ = false;
 }
 
 // As of tcp_event_data_sent: a reply soon after data makes a conversation.

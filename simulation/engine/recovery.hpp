@@ -8,8 +8,15 @@
 
 // As of tcp_ack.
 inline void Endpoint::on_ack(const Packet& packet, Time now) {
-    int64_t ack = packet.ack;
-    if (ack < snd_una) return;
+    int64_t ack = packet.ack, prior_una = snd_una;
+    echoed_ms_ = packet.echo_ms;
+    first_sacked_ns_ = last_sacked_ns_ = 0;
+    sampled_delivered_ = 0;
+    sacked_ = original_acked_ = duplicates_ = duplicates_probe_ = false;
+    if (ack < snd_una) {
+        if (packet.sacks) take_old(packet, now);
+        return;
+    }
     int64_t prior_highest = highest_sacked();
     advanced_ = ack > snd_una;
     if (advanced_) {
@@ -18,15 +25,15 @@ inline void Endpoint::on_ack(const Packet& packet, Time now) {
     }
     int64_t prior_delivered = delivered, prior_lost = lost;
     int64_t prior_in_flight = paces ? in_flight() : 0;
-    echoed_ms_ = packet.echo_ms;
-    first_sacked_ns_ = last_sacked_ns_ = 0;
-    sampled_delivered_ = 0;
-    sacked_ = original_acked_ = duplicates_ = duplicates_probe_ = false;
-    if (packet.sacks) take_sacks(packet, now);
+    if (packet.sacks) {
+        int64_t delivered_now = take_sacks(packet, prior_una, now);
+        delivered += delivered_now;
+        if (packet.ece) delivered_ce += delivered_now;
+    }
     if (!packets_out) {
-        is_duplicate_ = false;
+        is_duplicate_ = !(packet.data || advanced_ || window_updated_);
         control_in_ack_event();
-        if (duplicates_) alert(packet, now);
+        if (duplicates_) alert(packet.ece, prior_una, now);
         if (probe_seq_) end_probe(packet);
         return;
     }
@@ -53,7 +60,7 @@ inline void Endpoint::on_ack(const Packet& packet, Time now) {
     if (is_duplicate_ || packet.ece || sacked_ || duplicates_ || state != kOpen) {
         reorder_armed_ = false;
         is_duplicate_ = is_duplicate_ && !duplicates_;
-        again = alert(packet, now);
+        again = alert(packet.ece, prior_una, now);
         sets_timer &= !reorder_armed_;
     }
     if (sets_timer) acknowledged(now);
@@ -65,6 +72,16 @@ inline void Endpoint::on_ack(const Packet& packet, Time now) {
         else if (acked || (sacked_ && reordering_ > kReordering)) control_cong_avoid(delivered_now, now);
         update_pacing_rate();
     }
+    if (again != kNothing) recover(again, now);
+}
+
+// An acknowledgement that a newer one has overtaken tells by its ranges alone; what they deliver counts nowhere
+// (old_ack of tcp_ack).
+inline void Endpoint::take_old(const Packet& packet, Time now) {
+    advanced_ = is_duplicate_ = false;
+    take_sacks(packet, snd_una, now);
+    if (paces) rate.forget();
+    Again again = alert(false, snd_una, now);
     if (again != kNothing) recover(again, now);
 }
 
@@ -106,10 +123,10 @@ inline int64_t Endpoint::clean(const Packet& packet, int64_t prior_highest, Time
             // The echoed time is older than the last copy: another one has come (tcp_skb_spurious_retrans).
             if (!segment.retransmitted || echoed_ms_ >= segment.sent_ns / kJiffyNs) rack(segment, now);
         }
-        took(segment);
+        if (!segment.sacked) took(segment);
         lost_out -= segment.lost;
         --packets_out;
-        charged_ -= segment.end_seq - segment.seq + kSkbBytes;
+        charged_ -= segment.end_seq - segment.seq + (segment.merged ? 0 : kSkbBytes);
     }
     rtt_us = ca_rtt_us = -1;
     if (first >= 0 && !resent) {
@@ -128,49 +145,100 @@ inline void Endpoint::took(Segment& segment) {
     if (paces) rate.took(segment);
 }
 
-// As of tcp_sacktag_write_queue.
-inline void Endpoint::take_sacks(const Packet& packet, Time now) {
-    const Range* ranges = net.packets.ranges(packet);
-    int64_t low_seq = snd_nxt, delivered_now = packet.dsack ? take_duplicate(ranges[0], packet.ack) : 0;
+// As of tcp_sacktag_write_queue: how many segments are delivered by that.
+inline int64_t Endpoint::take_sacks(const Packet& packet, int64_t prior_una, Time now) {
+    const Range* told = net.packets.ranges(packet);
+    Range ranges[kMostBlocks];
+    bool is_second = told[0].first < packet.ack;  // what came twice, as of tcp_check_dsack
+    if (!is_second && packet.sacks > 1) is_second = told[1].first <= told[0].first && told[0].last <= told[1].last;
+    int64_t low_seq = snd_nxt, delivered_now = is_second ? take_duplicate(told[0], prior_una) : 0, last = 0;
+    size_t count = 0;
+    bool has_second = false;
+    for (uint32_t i = 0; i < packet.sacks; ++i) {
+        if (!is_valid(told[i], i == 0 && duplicates_) || told[i].last <= prior_una) continue;
+        has_second |= i == 0 && duplicates_;
+        last = std::max(last, told[i].last);
+        ranges[count++] = told[i];
+    }
+    if (!packets_out) return delivered_now;
     for (uint32_t i = 0; i < unacked_.size(); ++i) {
         Segment& segment = unacked_[i];
-        if (segment.end_seq <= packet.ack) continue;
+        if (segment.seq >= last) break;
         auto lies_in = [&](const Range& range) { return range.first <= segment.seq && segment.end_seq <= range.last; };
-        if (duplicates_ && segment.retransmitted && lies_in(ranges[0])) {
+        if (std::none_of(ranges, ranges + count, lies_in)) continue;
+        bool twice = has_second && lies_in(ranges[0]);
+        if (twice && segment.retransmitted) {
             if (may_be_undone_ && undo_resent_ > 0 && segment.end_seq > undo_from_seq_) --undo_resent_;
             if (segment.sacked) low_seq = std::min(low_seq, segment.seq);
         }
-        if (segment.sacked || std::none_of(ranges, ranges + packet.sacks, lies_in)) continue;
-        rack(segment, now);
-        if (segment.again) {
-            if (segment.lost) {
-                segment.lost = segment.again = false;
-                --lost_out;
-                --retrans_out;
+        if (segment.end_seq <= snd_una) continue;
+        if (!segment.sacked) {
+            if (merges(i, twice)) merge(i);
+            rack(segment, now);
+            if (segment.again) {
+                if (segment.lost) {
+                    segment.lost = segment.again = false;
+                    --lost_out;
+                    --retrans_out;
+                }
+            } else {
+                if (!segment.retransmitted) {
+                    if (segment.seq < highest_sacked()) low_seq = std::min(low_seq, segment.seq);
+                    if (segment.end_seq <= high_seq_) original_acked_ = true;
+                    if (!first_sacked_ns_) first_sacked_ns_ = segment.sent_ns;
+                    last_sacked_ns_ = segment.sent_ns;
+                }
+                lost_out -= segment.lost;
+                segment.lost = false;
             }
-        } else {
-            if (!segment.retransmitted) {
-                if (segment.seq < highest_sacked()) low_seq = std::min(low_seq, segment.seq);
-                if (segment.end_seq <= high_seq_) original_acked_ = true;
-                if (!first_sacked_ns_) first_sacked_ns_ = segment.sent_ns;
-                last_sacked_ns_ = segment.sent_ns;
-            }
-            lost_out -= segment.lost;
-            segment.lost = false;
+            sacked_ = segment.sacked = true;
+            highest_sacked_ = sacked_out ? std::max(highest_sacked_, segment.end_seq) : segment.end_seq;
+            ++sacked_out;
+            ++delivered_now;
+            took(segment);
         }
-        sacked_ = segment.sacked = true;
-        highest_sacked_ = sacked_out ? std::max(highest_sacked_, segment.end_seq) : segment.end_seq;
-        ++sacked_out;
-        ++delivered_now;
-        took(segment);
+        if (twice && segment.again) {
+            segment.again = false;
+            --retrans_out;
+        }
     }
-    if (packets_out && (state != kLoss || may_be_undone_)) meets_reordering(low_seq);
-    delivered += delivered_now;
-    if (packet.ece) delivered_ce += delivered_now;
+    if (state != kLoss || may_be_undone_) meets_reordering(low_seq);
+    return delivered_now;
+}
+
+// As of tcp_is_sackblock_valid.
+inline bool Endpoint::is_valid(const Range& range, bool is_second) const {
+    if (range.last > snd_nxt || range.first >= range.last) return false;
+    if (range.first > snd_una) return true;
+    return is_second && may_be_undone_ && range.last <= snd_una && range.last > undo_from_seq_;
+}
+
+// Whether a segment that is told of goes into the skb of the one before it (tcp_shift_skb_data), or one that is
+// told of already.
+inline bool Endpoint::merges(uint32_t place, bool twice) const {
+    if (!place) return false;
+    const Segment &segment = unacked_[place], &before = unacked_[place - 1];
+    if (!twice && segment.again && !segment.lost) return false;
+    bool is_told = before.sacked && !before.lost && !before.again;
+    return is_told && before.end_seq - before.seq == segment.end_seq - segment.seq;
+}
+
+// Its own skb is gone then, and that of the next one, if it was told of before and is as long.
+inline void Endpoint::merge(uint32_t place) {
+    auto loses_skb = [this](Segment& segment) {
+        if (!segment.merged) charged_ -= kSkbBytes;
+        segment.merged = true;
+    };
+    Segment& segment = unacked_[place];
+    loses_skb(segment);
+    if (place + 1 >= unacked_.size()) return;
+    Segment& next = unacked_[place + 1];
+    bool is_told = next.sacked && !next.lost && !next.again;
+    if (is_told && next.end_seq - next.seq == segment.end_seq - segment.seq) loses_skb(next);
 }
 
 // Segments that came twice, so many (tcp_check_dsack, tcp_dsack_seen). More than was ever sent again is not believed.
-inline int64_t Endpoint::take_duplicate(const Range& range, int64_t ack) {
+inline int64_t Endpoint::take_duplicate(const Range& range, int64_t prior_una) {
     int64_t bytes = range.last - range.first, segments = 1;
     if (bytes > mss) segments = (bytes + mss - 1) / mss;
     else if (probe_seq_ && probe_seq_ == range.last) duplicates_probe_ = true;
@@ -178,7 +246,7 @@ inline int64_t Endpoint::take_duplicate(const Range& range, int64_t ack) {
     if (duplicates_seen_ > retransmitted) return 0;
     if (has_seen_reordering_ && !duplicates_probe_) has_seen_duplicate_ = true;
     duplicates_ = true;
-    if (may_be_undone_ && undo_resent_ > 0 && range.last <= ack && range.last > undo_from_seq_)
+    if (may_be_undone_ && undo_resent_ > 0 && range.last <= prior_una && range.last > undo_from_seq_)
         undo_resent_ = std::max<int64_t>(0, undo_resent_ - segments);
     return segments;
 }
@@ -207,8 +275,8 @@ inline void Endpoint::widen_reordering() {
 }
 
 // As of tcp_fastretrans_alert; what is to be sent then.
-inline Endpoint::Again Endpoint::alert(const Packet& packet, Time now) {
-    if (packet.ece) prior_ssthresh_ = 0;
+inline Endpoint::Again Endpoint::alert(bool ece, int64_t prior_una, Time now) {
+    if (ece) prior_ssthresh_ = 0;
     if (state == kOpen) {
         first_resent_ms_ = -1;
     } else if (snd_una >= high_seq_) {
@@ -222,17 +290,17 @@ inline Endpoint::Again Endpoint::alert(const Packet& packet, Time now) {
     }
     if (state == kRecovery) {
         if (advanced_ && may_be_undone_ && was_delayed()) {  // tcp_try_undo_partial
-            meets_reordering(packet.ack);
+            meets_reordering(prior_una);
             if (retrans_out) return kNothing;
             if (!any_resent()) first_resent_ms_ = -1;
             undo(true);
             keep_open();
         }
-        if (undo_by_duplicates()) try_to_open(packet.ece);
+        if (undo_by_duplicates()) try_to_open(ece);
         find_losses(now);
         if (state != kRecovery) {
             if (!lost_out) return kNothing;
-            enter_recovery(packet.ece);
+            enter_recovery(ece);
         }
         return kResendLost;
     }
@@ -246,10 +314,10 @@ inline Endpoint::Again Endpoint::alert(const Packet& packet, Time now) {
     if (state <= kDisorder) undo_by_duplicates();
     find_losses(now);
     if (!lost_out) {
-        try_to_open(packet.ece);
+        try_to_open(ece);
         return again;
     }
-    enter_recovery(packet.ece);
+    enter_recovery(ece);
     return kResendLost;
 }
 
@@ -360,10 +428,13 @@ inline int64_t Endpoint::reordering_window_us() const {
 }
 
 // As of tcp_rack_detect_loss: microseconds until a segment counts as lost, 0 for none. Segments are looked at in the
-// order in which they were sent last, up to the first one that was not sent before what has come.
+// order in which they were sent last, up to the first one that was not sent before what has come. One that was found
+// lost so is not looked at again until it is sent, even if that is undone.
 inline int64_t Endpoint::mark_losses(Time now) {
     int64_t window_us = reordering_window_us(), timeout_us = 0, now_us = now / 1000;
-    auto is_out = [](const Segment& segment) { return !segment.sacked && !(segment.lost && !segment.again); };
+    auto is_out = [](const Segment& segment) {
+        return !segment.sacked && segment.listed && !(segment.lost && !segment.again);
+    };
     auto is_before = [&](const Segment& segment) {
         int64_t sent_us = segment.sent_ns / 1000;
         return sent_us < rack_us_ || (sent_us == rack_us_ && segment.end_seq < rack_seq_);
@@ -380,7 +451,7 @@ inline int64_t Endpoint::mark_losses(Time now) {
         if (!resent_out_ && &segment == end) break;
         if (!is_out(segment) || (end && int32_t(segment.order - end->order) >= 0)) continue;
         int64_t left_us = rack_rtt_us_ + window_us - (now_us - segment.sent_ns / 1000);
-        if (left_us <= 0) lose(segment);
+        if (left_us <= 0) lose(segment), segment.listed = false;
         else timeout_us = std::max(timeout_us, left_us);
     }
     return timeout_us;
@@ -422,8 +493,12 @@ inline Endpoint::Resent Endpoint::send_again(uint32_t place, Time now, bool is_p
     Resent found = waits_in_port(unacked_[place], now) ? kWaitsInPort : has_route() ? kNoRoom : kNoWay;
     if (found == kNoRoom) {
         int64_t room = mss - option_bytes_;
+        if (unacked_[place].seq < snd_una) {  // tcp_trim_head
+            charged_ -= snd_una - unacked_[place].seq;
+            unacked_[place].seq = snd_una;
+        }
         if (option_bytes_) split(place);
-        while (unacked_[place].end_seq - unacked_[place].seq < room && can_join(place, room)) join(place);
+        while (unacked_[place].end_seq - unacked_[place].seq < room && can_join(place, room, now)) join(place);
         int64_t ack = acknowledgement();
         bool ece = demands_cwr_;
         Segment& segment = unacked_[place];
@@ -443,6 +518,7 @@ inline Endpoint::Resent Endpoint::send_again(uint32_t place, Time now, bool is_p
         if (into_port(made, now)) {
             found = kSentAgain;
             segment.order = given_;
+            segment.listed = true;
             if (!segment.again && !is_probe) {
                 segment.again = true;
                 ++retrans_out;
@@ -466,6 +542,9 @@ inline bool Endpoint::split(uint32_t place) {
     Segment rest{segment.seq + size, segment.end_seq, segment.sent_ns, segment.order, segment.push};
     rest.lost = segment.lost;
     rest.retransmitted = segment.retransmitted;
+    rest.listed = segment.listed;
+    rest.sent = segment.sent;
+    rest.has_sent = segment.has_sent;
     resent_out_ += rest.retransmitted;
     segment.end_seq = rest.seq;
     segment.push = false;
@@ -477,11 +556,16 @@ inline bool Endpoint::split(uint32_t place) {
 }
 
 // Whether the next segment goes along with one that is sent again (tcp_retrans_try_collapse): there is room, and no
-// copy of it is anywhere, which those are taken to be that count as lost.
-inline bool Endpoint::can_join(uint32_t place, int64_t room) const {
+// clone of it is left. The first switch makes a copy of its own (skb_cow in ip_forward); without one, those that count
+// as lost are taken to have none.
+inline bool Endpoint::can_join(uint32_t place, int64_t room, Time now) const {
     if (place + 1 >= unacked_.size()) return false;
     const Segment &segment = unacked_[place], &next = unacked_[place + 1];
-    return !next.sacked && next.lost && !next.again && next.end_seq - segment.seq <= room;
+    if (next.sacked || next.end_seq - segment.seq > room) return false;
+    if (next.lost && !next.again) return true;
+    if (hops < 2) return false;
+    int32_t behind = int32_t(next.order - left_);
+    return behind < 0 || (behind == 0 && left_ns_ + net.ports[net.links[route]].delay_ns <= now);
 }
 
 // As of tcp_collapse_retrans.
@@ -493,6 +577,7 @@ inline void Endpoint::join(uint32_t place) {
     if (next.retransmitted && segment.retransmitted) --resent_out_;
     segment.retransmitted = segment.retransmitted || next.retransmitted;
     lost_out -= next.lost;
+    retrans_out -= next.again;
     --packets_out;
     charged_ -= kSkbBytes;
     unacked_.erase(place + 1);

@@ -77,7 +77,7 @@ inline bool Endpoint::schedule_probe(Time now, bool advancing) {
     int64_t timeout = jiffies_of((srtt_us >> 2) + more_us);
     int64_t left_us = advancing ? rto_jiffies_ * 1000 : until_rto_us(now);
     if (left_us > 0) timeout = std::min(timeout, jiffies_of(left_us));
-    arm(kProbe, timeout, now);
+    arm_behind_pace(kProbe, timeout, now);
     return true;
 }
 
@@ -93,7 +93,13 @@ inline void Endpoint::rearm(Time now) {
     }
     int64_t timeout = rto_jiffies_;
     if (timer_ == kProbe || timer_ == kReorder) timeout = jiffies_of(std::max<int64_t>(until_rto_us(now), 1));
-    arm(kRto, timeout, now);
+    arm_behind_pace(kRto, timeout, now);
+}
+
+// As of tcp_reset_xmit_timer: what waits for its pace moves the timer.
+inline void Endpoint::arm_behind_pace(Timer timer, int64_t jiffies, Time now) {
+    if (paced_until_ns > now) jiffies += (paced_until_ns - now) / kJiffyNs;
+    arm(timer, std::min(jiffies, kMaxRtoJiffies), now);
 }
 
 inline void Endpoint::arm(Timer timer, int64_t jiffies, Time now) {
@@ -127,7 +133,7 @@ inline void Endpoint::on_timer(Time now) {
 
 // Nothing is under way, and the port had no room for what is to be sent: try later (tcp_check_probe_timer).
 inline void Endpoint::wait_for_room(Time now) {
-    if (timer_ == kNoTimer) arm(kRoom, std::max(rto_jiffies_, kLeastRtoJiffies), now);
+    if (timer_ == kNoTimer) arm_behind_pace(kRoom, std::max(rto_jiffies_, kLeastRtoJiffies), now);
 }
 
 // As of tcp_probe_timer and tcp_write_wakeup: one segment, which asks for an answer.
@@ -231,7 +237,7 @@ inline void Endpoint::is_unreachable(int64_t seq, Time now) {
 
 // As of the end of tcp_xmit_retransmit_queue.
 inline void Endpoint::head_sent_again(Time now) {
-    if (timer_ != kReorder) arm(kRto, rto_jiffies_, now);
+    if (timer_ != kReorder) arm_behind_pace(kRto, rto_jiffies_, now);
 }
 
 // Something counts as lost unless it is acknowledged by then (tcp_rack_mark_lost).

@@ -56,6 +56,7 @@ inline void Endpoint::greet(Endpoint& other, int64_t size, Time now) {
     other.ato_ = kAtoMin;
     other.quick_ = kQuickAcks - 1;
     other.last_received_ = now / kJiffyNs;
+    other.measure_by_window(now);
 }
 
 inline int64_t Endpoint::control_ssthresh() {
@@ -224,6 +225,7 @@ inline void Endpoint::cut(int64_t size) {
 inline int64_t Endpoint::waits(Time now) {
     while (!in_port_.empty() && in_port_.front().leaves <= now) {
         wmem_ -= in_port_.front().bytes;
+        left_ns_ = in_port_.front().leaves;
         in_port_.pop_front();
         ++left_;
     }

@@ -16,7 +16,6 @@ from analysis.predict.models.packet import Packet
 from analysis.predict.planned_run import predict_workload
 from analysis.predict.setting import setting_of_spec
 from topologies.spec.spec import Spec, parse_dict, parse_spec
-from topologies.spec.transports.tcp.section import TcpTransport
 
 _LINES = Path(__file__).with_name("roce_reference.jsonl").read_text().splitlines()
 _RUNS: list[dict[str, Any]] = [json.loads(line) for line in _LINES]
@@ -116,12 +115,6 @@ def test_static_paths_are_those_of_the_routes() -> None:
         (path,) = setting.routes.paths(setting.hosts[a], setting.hosts[b])
         links = 2 * len(setting.fabric.links)
         assert [each // 2 for each in row if each < links] == [hop.link for hop in path]
-
-
-def test_tcp_whose_packets_overtake_is_refused_by_name() -> None:
-    spec = _spec("spray").model_copy(update={"transport": TcpTransport()})
-    with pytest.raises(PredictorError, match="overtake each other \\(routing spray\\)"):
-        predict_workload(spec, setting_of_spec(spec), Packet())
 
 
 def test_what_gives_a_pair_one_path_is_refused_by_name() -> None:

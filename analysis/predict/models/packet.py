@@ -22,7 +22,7 @@ from analysis.predict.engines.packet.ports import FabricPorts
 from analysis.predict.engines.packet.programs import EncodedPrograms
 from analysis.predict.engines.packet.reroutes import ChangingRoutes
 from analysis.predict.engines.paths import Paths, paths_of
-from analysis.predict.engines.wire import TCP_IP_BYTES, Ints
+from analysis.predict.engines.wire import Ints
 from analysis.predict.flow_times import FlowTime, flow_times
 from analysis.predict.interface import PredictorError, Setting
 from analysis.predict.scenario import Scenario, Timeline, at_most
@@ -60,7 +60,7 @@ class Packet(Simulator):
     remembers = True
     knows_links = True
     charges_hosts = True
-    ignores = "what a message costs a rank's processor; reordering, and reductions undone for it"
+    ignores = "what a message costs a rank's processor"
     speed: Mapping[str, Column] = MappingProxyType({})
     """The columns that tell the engine how closely to follow."""
 
@@ -122,7 +122,6 @@ def scenario_of(
             np.frombuffer(compiled.destination, dtype=np.int32),
         ]
     )
-    _expect_order(setting, joint.size_bytes[messages[0] == 0].max(initial=0))
     columns, pairs = network_of(setting, joint, messages, faults or LinkFaults(setting.fabric))
     return columns | {
         "message.pair": pairs.numbers_of(messages).astype(np.int32),
@@ -145,8 +144,6 @@ def driven_scenario(
     for mesh in range(meshes):
         joint.add_ends(range(ranks), mesh)
     carried = setting.transport.carrier is not None
-    if not carried:
-        _expect_order(setting, None)
     rows = np.array([(int(carried), *pair) for pair in pairs], dtype=np.int64).reshape(-1, 3)
     first_ends = [np.array([0, mesh * ranks, mesh * ranks]) for mesh in range(meshes)]
     rows = np.concatenate([rows + ends for ends in first_ends])
@@ -190,19 +187,6 @@ def network_of(
         "keeps_messages": np.zeros(1, dtype=np.int64),
         "begin_ns": np.zeros(1, dtype=np.int64),
     }, pairs
-
-
-def _expect_order(setting: Setting, longest_bytes: int | None) -> None:
-    """Raises PredictorError for TCP whose segments may overtake each other, where messages are so
-    long at most (None: any)."""
-    mtu_bytes = paths_of(setting).mtu_bytes
-    fits = longest_bytes is not None and longest_bytes <= mtu_bytes - TCP_IP_BYTES
-    if not setting.fabric.choice.by_headers and not fits:
-        raise PredictorError(
-            "packet does not follow TCP whose packets overtake each other (routing "
-            f"{setting.fabric.choice.kind}); allowed: ecmp, weighted, static, or transport.kind: "
-            "roce"
-        )
 
 
 def _headers(joint: JointPrograms) -> dict[str, Column]:
