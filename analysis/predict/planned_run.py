@@ -367,7 +367,7 @@ class _Plan:
                     begun = (timeline.passed_ns[r, 2 * place.iteration][0] for r in job.ranks)
                     start_ns = max(timeline.posted_ns[number].values()) - min(begun)
                 key = place.iteration, place.name, place.ranks
-                error_ns = timeline.errors_ns[number] if timeline.errors_ns else None
+                error_ns = timeline.error_ns([number])
                 yield key, PredictedCollective(measured_ns[number], start_ns, error_ns)
 
     def _iteration(
@@ -385,15 +385,15 @@ class _Plan:
         )
 
     def _error_ns(self, job: JobToPredict, iteration: int, timeline: Timeline) -> int | None:
-        """How far off an iteration may be: what the leaps of one rank add up to at most."""
+        """How far off an iteration may be: as the calls of one rank are together, at most."""
         if not timeline.errors_ns:
             return None
-        sums: dict[int, float] = defaultdict(float)
+        of_rank: dict[int, list[int]] = defaultdict(list)
         for number, place in self.places.items():
             if place.job == job.name and place.iteration == iteration:
                 for rank in timeline.calls[number].call.ranks:
-                    sums[rank] += timeline.errors_ns[number]
-        return round(max(sums.values(), default=0.0))
+                    of_rank[rank].append(number)
+        return round(max((timeline.error_ns(each) or 0.0 for each in of_rank.values()), default=0))
 
 
 class _Model:

@@ -6,6 +6,7 @@ collectives and waits for them. It says where all of that happens, and nothing o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -155,6 +156,10 @@ def at_most(messages: int, calls: Iterable[GroupedCall], seed: int) -> bool:
     return True
 
 
+_DEVIATIONS = 3
+"""The limits of control charts (Shewhart 1931): 99.7% of a normal distribution."""
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Timeline:
     """When what happened, in nanoseconds from the scenario's begin.
@@ -163,7 +168,9 @@ class Timeline:
     was complete, and when a wait for it was over, where the rank waited. By rank: `ended_ns`, when
     the main thread ended, and `waited_ns`, how long it had waited. `passed_ns` has (rank, number of
     a `Pass`) -> when the thread came by, and how long it had waited until then. `errors_ns` has, by
-    simulators that leap, how far off each call may be for its leaps; else it is empty.
+    simulators that leap, how far off each call may be for its leaps, and `swings_ns` by how much
+    each one that was followed swings for what others do at the time, as a standard deviation; else
+    they are empty.
     """
 
     calls: Sequence[GroupedCall]
@@ -174,6 +181,7 @@ class Timeline:
     waited_ns: Mapping[int, float] = field(default_factory=dict)
     passed_ns: Mapping[tuple[int, int], tuple[float, float]] = field(default_factory=dict)
     errors_ns: Sequence[float] = ()
+    swings_ns: Sequence[float] = ()
 
     @classmethod
     def of_one(cls, call: CollectiveCall, duration_ns: float) -> Timeline:
@@ -195,6 +203,16 @@ class Timeline:
             max(completed.values()) - max(posted.values())
             for posted, completed in zip(self.posted_ns, self.completed_ns, strict=True)
         ]
+
+    def error_ns(self, numbers: Iterable[int]) -> float | None:
+        """How far off calls may be that come one after the other; None by simulators that follow
+        everything. What leaps are off adds up. Swings come by chance, so that their squares do; of
+        these it is three deviations."""
+        if not self.errors_ns:
+            return None
+        known = list(numbers)
+        chance = math.hypot(*(self.swings_ns[number] for number in known))
+        return sum(self.errors_ns[number] for number in known) + _DEVIATIONS * chance
 
     def measured_ns(self) -> list[float]:
         """The duration of each call as a run measures it: as `durations_ns`, but what ends where a

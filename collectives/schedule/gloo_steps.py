@@ -158,8 +158,7 @@ def _ring_rounds(cut: Segments, rounds: int, shift: int) -> Iterator[Post]:
     for first in range(0, rounds, at_once):
         number = np.arange(first, min(first + at_once, rounds), dtype=np.int64)[:, None]
         lengths = cut.lengths((member + shift) * cut.per_rank + number)
-        are_whole = lengths.all(axis=1).tolist()
-        for is_whole, each in zip(are_whole, lengths, strict=True):
+        for is_whole, each in zip(np.all(lengths > 0, axis=1), lengths, strict=True):
             if is_whole:
                 yield Post(member, destination, each)
             else:

@@ -7,8 +7,7 @@ queue pairs, whose state carries over from one collective to the next.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 import numpy as np
@@ -98,11 +97,11 @@ class Packet(Simulator):
         if self._keeps_flows:
             self.flows = list(flow_times(setting, joint, *self.last.messages_ns))
         encoded.take_back(self.last.stamps)
-        return replace(joint.timeline(), errors_ns=self._errors_ns(joint))
+        return self._with_errors(joint, joint.timeline())
 
-    def _errors_ns(self, joint: JointPrograms) -> Sequence[float]:
+    def _with_errors(self, joint: JointPrograms, timeline: Timeline) -> Timeline:
         """How far off each call may be; nothing where everything is followed."""
-        return ()
+        return timeline
 
     def _report(self, engine: EngineProgress) -> None:
         if self.progress is not None:

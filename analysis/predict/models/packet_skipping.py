@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
 
 from analysis.predict.engines.joint_programs import JointPrograms
+from analysis.predict.engines.packet.swings import leapt_calls, swings_ns
 from analysis.predict.models.packet import Packet
+from analysis.predict.scenario import Timeline
 from simulation.columns import Column
 
 _TOLERANCE_PPM = 30_000
@@ -33,9 +36,12 @@ class PacketSkipping(Packet):
         {"leaps.tolerance_ppm": np.array([_TOLERANCE_PPM], dtype=np.int64)}
     )
 
-    def _errors_ns(self, joint: JointPrograms) -> Sequence[float]:
+    def _with_errors(self, joint: JointPrograms, timeline: Timeline) -> Timeline:
         assert self.last is not None
-        found = [0.0] * len(joint.calls)
-        for leap in self.last.leaps:
-            found[joint.owners[leap.first_message]] += leap.error_ns
-        return found
+        leaps = self.last.leaps
+        errors_ns = [0.0] * len(joint.calls)
+        for leap in leaps:
+            errors_ns[joint.owners[leap.first_message]] += leap.error_ns
+        over = [(leap.first_message, leap.messages) for leap in leaps]
+        swings = swings_ns(timeline, *leapt_calls(joint.owners, over))
+        return replace(timeline, errors_ns=errors_ns, swings_ns=swings)
