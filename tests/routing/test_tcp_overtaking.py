@@ -1,5 +1,5 @@
-"""The predictor `packet` where TCP's segments overtake each other, and after its losses, beside what
-the guest measured.
+"""The predictor `packet` where TCP's segments overtake each other, and after its losses, beside the
+guest's figures.
 
 `measured_tcp.jsonl` has a spec a line, with the run's ports, the time of each of its collectives in
 the virtual kernel, and what was sent again and dropped: sprays by turns, by chance and by the less
