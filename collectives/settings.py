@@ -17,10 +17,11 @@ from collectives.algorithms.nccl import Nccl
 from collectives.chunking import Chunking, DimensionOrder, cut
 from collectives.dimensions import part_of_grid
 from collectives.garbage import uncollected
-from collectives.in_network.of_run import aggregation, aggregation_of_run, nodes_of, of_group
+from collectives.in_network.of_run import aggregation, aggregation_of_run, of_group
 from collectives.kinds import Kind, Shape
 from collectives.nccl.of_run import tuner_of, with_servers
 from collectives.nccl.schedule import nccl_schedule
+from collectives.nccl.switches import switches_of
 from collectives.program import PROGRAM_KINDS
 from collectives.schedule.gloo import GLOO
 from collectives.schedule.program import ProgramSchedule
@@ -207,7 +208,8 @@ def _planned(section: str, shape: Shape, entry: str, group: tuple[int, ...]) -> 
     try:
         if wanted.get("algorithm") == Nccl.name:
             chunking = chunking_of(settings, wanted)
-            found = nccl_schedule(tuner_of(settings, group), shape, chunking, nodes_of(settings))
+            tuner, switches = tuner_of(settings, group), switches_of(settings)
+            found = nccl_schedule(tuner, shape, chunking, switches, settings.launch_ns)
         else:
             found = _plan(settings, shape, wanted)
     except Refused:

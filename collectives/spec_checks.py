@@ -11,12 +11,13 @@ from collectives.algorithms import algorithm
 from collectives.algorithms.aggregation import Aggregation
 from collectives.algorithms.base import DoesNotFit
 from collectives.groups import class_problems, sort_of, used_groups
-from collectives.in_network.of_run import aggregation_problems, nodes_of, of_group
+from collectives.in_network.of_run import aggregation_problems, of_group
 from collectives.in_network.on_demand import TreesOnDemand, makes_trees
 from collectives.kinds import Kind, Shape, barrier_shape, rounded_elements, step_bytes
 from collectives.msccl.elements import MscclError
 from collectives.nccl.of_run import tuner_of
 from collectives.nccl.schedule import nccl_algorithm
+from collectives.nccl.switches import switches_of
 from collectives.program import PROGRAM_KINDS
 from collectives.schedule.gloo import GLOO
 from collectives.settings import SCHEDULED, entry_of, schedule_of, settings_of
@@ -79,7 +80,7 @@ def workload_problems(spec: Sections) -> Iterator[Problem]:
             yield Problem(("workload", "dtype"), workload.dtype, allowed)
 
 
-_OF_NCCL = ("version", "gpu", "cpu", "network", "net_latency_ns", "env", "tuner")
+_OF_NCCL = ("version", "gpu", "cpu", "network", "net_latency_ns", "launch_ns", "env", "tuner")
 """Keys of the section that say something about NCCL alone."""
 
 
@@ -110,7 +111,7 @@ def nccl_problems(spec: Sections) -> Iterator[Problem]:
             for shape, members in _shapes(workload, kind, every=False):
                 if shape.ranks > 1:
                     group = tuple(range(shape.ranks)) if members is None else members
-                    switches = nodes_of(of_group(section, group))
+                    switches = switches_of(of_group(section, group))
                     nccl_algorithm(tuner_of(section, group), shape, switches)
     except DoesNotFit as error:
         yield Problem(("collectives", *error.key.split(".")), error.found, _allowed(error))

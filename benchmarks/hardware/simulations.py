@@ -2,11 +2,11 @@
 
 A row's servers are `rails` over RoCE with lossless switches (over TCP with NVLS), its algorithm and
 protocol those that NCCL's model chooses (`predictions.py`). `packet` predicts the program's time on
-the wire and on NVLink; the launch of a kernel, which takes no time there, is the model's base
-latency. Sizes above STEADY_BYTES go on at the rate between half of it and it.
+the wire and on NVLink, after the launch of a kernel, which is the model's base latency. Sizes above
+STEADY_BYTES go on at the rate between half of it and it.
 
 The links of NICs take as long as NCCL's tables count for a step over them. Their plugin's latency
-is added to that as the model counts it, like the launch.
+is added to that as the model counts it.
 
 `python -m benchmarks.hardware.simulations` writes the kept result. It takes some minutes. Given
 tables alone are followed anew: `python -m benchmarks.hardware.simulations d01 d02`.
@@ -49,16 +49,19 @@ def simulated(one: Measurement, choice: dict[str, Any]) -> dict[str, object]:
     sizes = [one.size_bytes]
     if one.size_bytes > STEADY_BYTES:
         sizes = [STEADY_BYTES // 2, STEADY_BYTES]
-    times_us = [_packet_us(one, choice, round(size * wire) // 1024 * 1024) for size in sizes]
+    on_the_wire = [round(size * wire) // 1024 * 1024 for size in sizes]
+    times_us = [_packet_us(one, choice, size, launch_us) for size in on_the_wire]
     if len(sizes) == 2:
         slope = (times_us[1] - times_us[0]) / (sizes[1] - sizes[0])
         times_us = [times_us[1] + slope * (one.size_bytes - sizes[1])]
     plugin_us = choice["plugin_us"]
-    time_us = round(times_us[0] + launch_us + plugin_us, 1)
+    time_us = round(times_us[0] + plugin_us, 1)
     return {"time_us": time_us, "launch_us": launch_us, "plugin_us": plugin_us}
 
 
-def _packet_us(one: Measurement, choice: dict[str, Any], size_bytes: int) -> float:
+def _packet_us(
+    one: Measurement, choice: dict[str, Any], size_bytes: int, launch_us: float
+) -> float:
     scale_up = {}
     if one.gpu in _SCALE_UP_GBPS:
         scale_up = {"scale-up": {"rate": f"{_SCALE_UP_GBPS[one.gpu]}Gbps"}}
@@ -87,6 +90,7 @@ def _packet_us(one: Measurement, choice: dict[str, Any], size_bytes: int) -> flo
             "backend": "nccl",
             "gpu": one.gpu,
             "cpu": one.cpu,
+            "launch": f"{launch_us}us",
             "env": {"NCCL_ALGO": choice["algorithm"], "NCCL_PROTO": choice["protocol"]},
         },
         # Switches that reduce talk TCP.

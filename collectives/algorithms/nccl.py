@@ -1,4 +1,4 @@
-"""NCCL's algorithms as programs: rings, trees, NVLS, PAT and point-to-point messages, by channels.
+"""NCCL's algorithms as programs: rings, trees, NVLS, CollNet, PAT and grouped sends, by channels.
 
 `collectives.nccl` chooses which of them runs, with how many channels and chunks; its schedule fills
 in the options here. Each channel is a sequence of its own (two for a tree: up and down). A rank
@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from collectives.algorithms.base import Algorithm, DoesNotFit, Team, rotated
-from collectives.algorithms.multicast import Item, Multicast, MulticastFlow
+from collectives.algorithms.channel_flow import Item
+from collectives.algorithms.collnet import CollNet, CollNetFlow
+from collectives.algorithms.multicast import Multicast, MulticastFlow
 from collectives.builder import Builder, Move
 from collectives.in_network.node import Aggregator
 from collectives.kinds import Kind
@@ -28,9 +30,10 @@ def _given() -> dict[str, bool]:
 class Nccl(Algorithm):
     """NCCL's own choice on the servers of the fabric; it has no options of its own.
 
-    `way` is ring, tree, nvls, pat or p2p; `multicast` are the switches of nvls. A channel's part of
-    the data is cut into `loops` chunks, of each member (a ring) or head (nvls) or in all, and each
-    of them into `slices`. A rank posts `ahead` receives of a channel before it needs them.
+    `way` is ring, tree, nvls, collnet, pat or p2p; `multicast` are the switches of nvls, `collnet`
+    those of collnet. A channel's part of the data is cut into `loops` chunks, of each member (a
+    ring) or head (nvls, collnet) or in all, and each of them into `slices`. A rank posts `ahead`
+    receives of a channel before it needs them.
     """
 
     name = "nccl"
@@ -44,22 +47,24 @@ class Nccl(Algorithm):
     ahead: int = field(default=8, metadata=_given())
     p2p_channels: int = field(default=1, metadata=_given())
     multicast: Multicast | None = field(default=None, metadata=_given())
-    multicast_channels: int = field(default=0, metadata=_given())
+    collnet: CollNet | None = field(default=None, metadata=_given())
+    channels_of_switches: int = field(default=0, metadata=_given())
 
     @property
     def window(self) -> int | None:  # type: ignore[override]
-        return None if self.way in ("p2p", "nvls") else max(1, self.ahead)
+        return None if self.way in ("p2p", "nvls", "collnet") else max(1, self.ahead)
 
     @property
     def channels(self) -> int:
         """Channels that carry data."""
-        if self.multicast is not None:
-            return self.multicast_channels
+        if self.channels_of_switches:
+            return self.channels_of_switches
         return len(self.trees) if self.way == "tree" else len(self.rings)
 
     @property
     def aggregators(self) -> tuple[Aggregator, ...]:
-        return () if self.multicast is None else self.multicast.nodes
+        of_switches = self.multicast or self.collnet
+        return () if of_switches is None else of_switches.nodes
 
     def check(self, ranks: int) -> None:
         if not self.way:
@@ -74,6 +79,8 @@ class Nccl(Algorithm):
             return each
         if self.multicast is not None:
             return each * len(self.multicast.heads)
+        if self.collnet is not None:
+            return each * len(self.collnet.parts(0))
         return each * (ranks if self.way == "ring" else 1)
 
     def reduce_blocks(self, team: Team, blocks: Blocks) -> None:
@@ -102,6 +109,8 @@ class Nccl(Algorithm):
             self._along_trees(team, blocks)
         elif self.multicast is not None:
             self._by_switches(team, blocks, self.multicast, reduces=True, gathers=True)
+        elif self.collnet is not None:
+            self._by_the_network(team, blocks, self.collnet)
         else:
             self._round_rings(team, blocks, reduces=True, gathers=True)
 
@@ -196,15 +205,32 @@ class Nccl(Algorithm):
         whole = reduces and gathers
         heads = multicast.heads if whole else tuple((rank,) for rank in team.members)
         for channel in range(self.channels):
+            if whole:
+                flow.write(channel, self._parts(blocks, channel, heads))
+                continue
             items = []
             for loop in range(self.loops):
                 for part, of_part in enumerate(heads):
-                    if whole:
-                        at = (channel * self.loops + loop) * len(heads) + part
-                    else:
-                        at = (part * self.channels + channel) * self.loops + loop
+                    at = (part * self.channels + channel) * self.loops + loop
                     items.append(Item(Blocks(blocks.buffer, blocks.start + at), of_part))
             flow.write(channel, items)
+
+    def _by_the_network(self, team: Team, blocks: Blocks, collnet: CollNet) -> None:
+        """By the network's switches, which add up what the heads of servers have."""
+        flow = CollNetFlow(team.builder, collnet, blocks, max(0, self.ahead - 1))
+        for channel in range(self.channels):
+            flow.write(channel, self._parts(blocks, channel, collnet.parts(channel)))
+
+    def _parts(self, blocks: Blocks, channel: int, heads: Sequence[tuple[int, ...]]) -> list[Item]:
+        """The chunks of a channel: in each loop one for the heads of each part, in slices."""
+        found = []
+        for loop in range(self.loops):
+            for piece in range(self.slices):
+                for part, of_part in enumerate(heads):
+                    at = (channel * self.loops + loop) * len(heads) + part
+                    one = Blocks(blocks.buffer, blocks.start + at * self.slices + piece)
+                    found.append(Item(one, of_part))
+        return found
 
     def _relay(self, team: Team, blocks: Blocks, channel: int) -> _Relay:
         pieces = self.loops * self.slices

@@ -28,7 +28,7 @@ from topologies.aggregation_tree import (
 from topologies.fabrics.build import build_fabric
 from topologies.fabrics.wiring import FabricError
 from topologies.plan import Plan
-from topologies.spec.aggregation.section import AggregationSection, class_of
+from topologies.spec.aggregation.section import AggregationSection, class_of, is_selected
 from topologies.spec.collectives_section import (
     AggregationOfRun,
     CollectivesOfRun,
@@ -198,9 +198,9 @@ def tree_of(plan: Plan, section: AggregationSection, asked: AskedTree, turn: int
             tree = aggregation_tree(plan.fabric, asked.hosts, switches, section.root, turn)
     except NoTree as error:
         return TreeOfGroup(members=members, reason=str(error))
-    unable = _unable(section, tree.switches, asked.types, asked.ops)
-    if unable:
-        return TreeOfGroup(members=members, reason=unable)
+    reason = unable(section, tree.switches, asked.types, asked.ops)
+    if reason:
+        return TreeOfGroup(members=members, reason=reason)
     numbers = switch_numbers(plan)
     places = {node.name: number for number, node in enumerate(plan.fabric.nodes)}
     return TreeOfGroup(
@@ -218,7 +218,7 @@ def switch_numbers(plan: Plan) -> dict[str, int]:
     return {node.name: first + place for place, node in enumerate(plan.fabric.routers)}
 
 
-def _unable(
+def unable(
     section: AggregationSection,
     switches: Sequence[str],
     types: Sequence[str],
@@ -247,7 +247,7 @@ def unable_to_reduce(
     if of_run is None:
         return ""
     switches = [switch for tree in of_run.of(members) for switch in tree.switches]
-    return _unable(of_run.section, switches, (dtype,), (op,))
+    return unable(of_run.section, switches, (dtype,), (op,))
 
 
 def _without_conflicts(plan: Plan, middles: int, trees: list[TreeOfGroup]) -> Iterator[TreeOfGroup]:
@@ -339,7 +339,10 @@ def nodes_of(section: CollectivesSection) -> tuple[Aggregator, ...]:
 
 def _nodes(of_run: AggregationOfRun, tree: TreeOfGroup) -> tuple[Aggregator, ...]:
     return tuple(
-        replace(node_of(of_run.section, name, number), pipelined=of_run.pipelined)
+        replace(
+            node_of(of_run.section, name, number),
+            pipelined=is_selected(name, of_run.pipelined),
+        )
         for name, number in zip(tree.switches, tree.numbers, strict=True)
     )
 

@@ -37,25 +37,32 @@ class Graphs:
     ring: Graph
     tree: Graph
     nvls: Graph
+    chain: Graph
+    direct: Graph
 
 
-_KNOWN: dict[tuple[Server, bool, int, bool], Graphs] = {}
+Asked = tuple[Server, bool, int, bool, bool]
+"""The arguments of `graphs_of`."""
+
+_KNOWN: dict[Asked, Graphs] = {}
 
 
-def know(asked: tuple[Server, bool, int, bool], graphs: Graphs) -> None:
+def know(asked: Asked, graphs: Graphs) -> None:
     """Take what was found elsewhere for the arguments of `graphs_of`."""
     _KNOWN.setdefault(asked, graphs)
 
 
-def graphs_of(server: Server, several: bool, cross_nic: int, nvls: bool) -> Graphs:
+def graphs_of(
+    server: Server, several: bool, cross_nic: int, nvls: bool, collnet: bool = False
+) -> Graphs:
     """The search of one server, with its NICs where there are `several` servers."""
-    asked = server, several, cross_nic, nvls
+    asked = server, several, cross_nic, nvls, collnet
     if asked not in _KNOWN:
         _KNOWN[asked] = _searched(*asked)
     return _KNOWN[asked]
 
 
-def _searched(server: Server, several: bool, cross_nic: int, nvls: bool) -> Graphs:
+def _searched(server: Server, several: bool, cross_nic: int, nvls: bool, collnet: bool) -> Graphs:
     ring = Graph(Pattern.RING, max_channels=MAX_CHANNELS // 2)
     search(server, several, ring, cross_nic)
     tree = Graph(Pattern.BALANCED_TREE, ring.channels, ring.channels)
@@ -63,18 +70,26 @@ def _searched(server: Server, several: bool, cross_nic: int, nvls: bool) -> Grap
     heads = Graph(Pattern.NVLS, 1, MAX_CHANNELS)
     if nvls:
         search(server, several, heads, cross_nic)
-    return Graphs(ring, tree, heads)
+    chain = Graph(Pattern.TREE, ring.channels, ring.channels, collnet=True)
+    direct = Graph(Pattern.COLLNET_DIRECT, 1, MAX_CHANNELS, collnet=True)
+    if collnet and several:
+        search(server, several, chain, cross_nic)
+        search(server, several, direct, cross_nic)
+    return Graphs(ring, tree, heads, chain, direct)
 
 
 @dataclass(frozen=True)
 class Communicator:
     """Servers with the ranks on them: `ranks[i]` are those of `servers[i]`, in the order of its
-    GPUs. `nvls` says whether the NVLink switches multicast and reduce."""
+    GPUs. `nvls` says whether the NVLink switches multicast and reduce, `sharp` whether those of
+    the network reduce, and `no_sharp` why not."""
 
     servers: tuple[Server, ...]
     ranks: tuple[tuple[int, ...], ...]
     environment: Environment = field(default_factory=Environment)
     nvls: bool = False
+    sharp: bool = False
+    no_sharp: str = ""
 
     @property
     def size(self) -> int:
@@ -96,7 +111,7 @@ class Communicator:
         """The graphs of each server."""
         cross = self.environment.number("NCCL_CROSS_NIC", 2)
         several = self.nodes > 1
-        found = [graphs_of(one, several, cross, self.nvls) for one in self.servers]
+        found = [graphs_of(one, several, cross, self.nvls, self.sharp) for one in self.servers]
         path = self.environment.given.get("NCCL_GRAPH_FILE")
         if path is not None:
             ends = zip(found, self.servers, strict=True)
@@ -119,6 +134,40 @@ class Communicator:
         return self._joined("nvls")
 
     @cached_property
+    def chain_graph(self) -> Graph:
+        """The chains of CollNet that all servers agree on."""
+        return self._joined("chain")
+
+    @cached_property
+    def direct_graph(self) -> Graph:
+        """The heads of CollNetDirect that all servers agree on."""
+        return self._joined("direct")
+
+    @property
+    def collnet(self) -> bool:
+        """Whether the network's switches take part in collectives: they reduce, there are chains,
+        and servers enough (NCCL_COLLNET_NODE_THRESHOLD, initTransportsRank)."""
+        enough = self.nodes >= max(2, self.environment.number("NCCL_COLLNET_NODE_THRESHOLD", 2))
+        return self.sharp and enough and bool(self.chain_graph.channels)
+
+    @cached_property
+    def collnet_heads(self) -> tuple[tuple[int, ...], ...]:
+        """The heads of CollNetDirect: for each part of the data the rank of each server that gives
+        its sum to the network (connectCollNet of src/graph/connect.cc)."""
+        return self._heads("direct", self.direct_graph) if self.collnet else ()
+
+    @cached_property
+    def chains(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
+        """CollNetChain: the chain of each channel on each server, the head first."""
+        base = self.chain_graph.channels if self.collnet else 0
+        found = []
+        for channel in range(base):
+            graphs = zip(self.of_servers, self.ranks, strict=True)
+            chains = (tuple(ranks[g] for g in one.chain.intra[channel]) for one, ranks in graphs)
+            found.append(tuple(chains))
+        return tuple(found[channel % base] for channel in range(self.channels if base else 0))
+
+    @cached_property
     def max_tree_pattern(self) -> Pattern:
         """The pattern of the server whose is the simplest."""
         return max(one.tree.pattern for one in self.of_servers)
@@ -132,6 +181,12 @@ class Communicator:
     def channels(self) -> int:
         """Channels of rings and trees."""
         found = min(MAX_CHANNELS, self.searched * 2)
+        if (
+            self.collnet
+            and self.size > self.nodes
+            and self.chain_graph.bw_intra > self.chain_graph.bw_inter
+        ):
+            found = min(MAX_CHANNELS, found + found // 2)
         if (
             self.compute_capability >= 90
             and self.nodes > 1
@@ -156,13 +211,7 @@ class Communicator:
     def nvls_heads(self) -> tuple[tuple[int, ...], ...]:
         """The heads of NVLS: for each part of the data the rank of each server that adds it up and
         passes it on (ncclTopoPreset, connectNvls of src/graph/connect.cc)."""
-        if not self.nvls_channels:
-            return ()
-        found = []
-        for channel in range(self.nvls_graph.channels):
-            graphs = zip(self.of_servers, self.ranks, strict=True)
-            found.append(tuple(ranks[one.nvls.intra[channel][0]] for one, ranks in graphs))
-        return tuple({head[0]: head for head in reversed(found)}[first] for first in _firsts(found))
+        return self._heads("nvls", self.nvls_graph) if self.nvls_channels else ()
 
     def nvls_trees(self, rank: int) -> tuple[tuple[tuple[int, ...], int], ...]:
         """The two trees of NVLSTree at a rank: its children there (numbers beyond those of ranks
@@ -225,6 +274,15 @@ class Communicator:
             for node, ranks in enumerate(self.ranks)
             for index, rank in enumerate(ranks)
         }
+
+    def _heads(self, name: str, agreed: Graph) -> tuple[tuple[int, ...], ...]:
+        """The first GPU of each channel on each server; those of the first server once each."""
+        found = []
+        for channel in range(agreed.channels):
+            graphs = zip(self.of_servers, self.ranks, strict=True)
+            heads = (ranks[getattr(one, name).intra[channel][0]] for one, ranks in graphs)
+            found.append(tuple(heads))
+        return tuple({head[0]: head for head in reversed(found)}[first] for first in _firsts(found))
 
     def _joined(self, name: str) -> Graph:
         return joined([getattr(one, name) for one in self.of_servers])

@@ -38,7 +38,8 @@ _NUMBERS: Mapping[str, tuple[int, int]] = {
     "NCCL_PXN_DISABLE": (0, 1),
     "NCCL_CROSS_NIC": (0, 2),
     "NCCL_NVLS_ENABLE": (0, 2),
-    "NCCL_COLLNET_ENABLE": (0, 0),
+    "NCCL_COLLNET_ENABLE": (0, 1),
+    "NCCL_COLLNET_NODE_THRESHOLD": (1, 1 << 16),
     "NCCL_PAT_ENABLE": (0, 2),
     "NCCL_NET_OVERHEAD": (0, 1_000_000),
     "NCCL_IB_QPS_PER_CONNECTION": (1, 64),
@@ -50,7 +51,6 @@ _NUMBERS: Mapping[str, tuple[int, int]] = {
 
 _ABSENT: Mapping[str, str] = {
     "NCCL_P2P_DISABLE": "0: GPUs of a server always talk over NVLink here",
-    "NCCL_COLLNET_ENABLE": "0: CollNet (SHARP) is not written as programs",
 }
 
 LISTED = ("NCCL_ALGO", "NCCL_PROTO")

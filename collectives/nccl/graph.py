@@ -23,7 +23,8 @@ class Pattern(IntEnum):
 @dataclass(slots=True)
 class Graph:
     """The channels of a pattern: `intra` has, by channel, positions of GPUs in order, `inter` the
-    NICs by which data comes and goes. Bandwidths are GB/s of each channel."""
+    NICs by which data comes and goes. Bandwidths are GB/s of each channel. A graph of `collnet` has
+    no fall-back where nothing is wide enough."""
 
     pattern: Pattern
     min_channels: int = 1
@@ -35,6 +36,7 @@ class Graph:
     type_inter: PathType = PathType.PIX
     same_channels: bool = True
     hops: int = 0
+    collnet: bool = False
     intra: list[list[int]] = field(default_factory=list)
     inter: list[list[int]] = field(default_factory=list)
 

@@ -14,8 +14,8 @@ from collectives.nccl.graph import Graph, Pattern
 from collectives.nccl.server import PathType, Server
 from collectives.nccl.topology_file import XmlNode
 
-_NAMES = {0: "ring", 1: "tree", 3: "nvls"}
-"""The graphs of an `id` that count here; 2 is CollNet's, which has none (initTransportsRank)."""
+_NAMES = {0: "ring", 1: "tree", 2: "chain", 3: "nvls", 4: "direct"}
+"""The graphs by `id` (initTransportsRank of src/init.cc); 2 and 4 are those of CollNet."""
 
 _TYPES = {one.name: one for one in PathType}
 
@@ -26,8 +26,8 @@ _DEVICE = 0xFFFF_FFFF
 
 @lru_cache(maxsize=8)
 def read_graphs(path: str) -> Mapping[str, Graph]:
-    """The graphs of a file by name (ring, tree, nvls), those without channels left out, which NCCL
-    searches; GPUs and NICs are as the file numbers them. Raises DoesNotFit."""
+    """The graphs of a file by name (ring, tree, chain, nvls, direct), those without channels left
+    out, which NCCL searches; GPUs and NICs are as the file numbers them. Raises DoesNotFit."""
     root = _root(path)
     root.whole("version", 1, 1)
     found = {}
@@ -68,7 +68,7 @@ def _on(server: Server, name: str, graph: Graph, path: str) -> Graph:
 
 
 def _graph(node: XmlNode) -> Graph:
-    pattern = Pattern(node.whole("pattern", 1, 5))
+    pattern = Pattern(node.whole("pattern", 1, 6))
     channels = list(node.below("channel"))
     if node.whole("nchannels", 0, MAX_CHANNELS) != len(channels):
         allowed = f"{len(channels)}, as many as it has nodes channel"

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from collectives.kinds import Kind
+from collectives.nccl.communicator import Communicator
 from collectives.nccl.graph import Graph, Pattern
 from collectives.nccl.tuner import FUNCTION_OF, Tuner
 from topologies.spec.collectives_section import socket_threads
@@ -32,7 +33,7 @@ def _lines_of_rank(tuner: Tuner, rank: int, asked: Sequence[tuple[Kind, int]]) -
     if threads * each:
         yield f"NET/Socket: Using {threads} threads and {each} sockets per thread"
     graphs = comm.of_servers[node]
-    for graph in (graphs.ring, graphs.tree, graphs.nvls):
+    for graph in (graphs.ring, graphs.tree, graphs.chain, graphs.direct, graphs.nvls):
         if graph.channels:
             yield from _graph_lines(graph)
     yield (
@@ -48,6 +49,8 @@ def _lines_of_rank(tuner: Tuner, rank: int, asked: Sequence[tuple[Kind, int]]) -
         below = [*tree.children[rank], -1, -1, -1][:3]
         parts.append(f"[{channel}] {below[0]}/{below[1]}/{below[2]}->{rank}->{tree.parents[rank]}")
     yield "Trees " + " ".join(parts)
+    if comm.collnet:
+        yield from _collnet_lines(comm, rank)
     if rank in comm.ranks[0] and comm.nodes > 1:
         for number, head in enumerate(comm.nvls_heads):
             yield f"NVLS Head {number:2d}:" + "".join(f" {one:2d}" for one in head[:20])
@@ -70,6 +73,24 @@ def _lines_of_rank(tuner: Tuner, rank: int, asked: Sequence[tuple[Kind, int]]) -
             )
 
 
+def _collnet_lines(comm: Communicator, rank: int) -> Iterator[str]:
+    """A rank's heads in each channel (connectCollNet of src/graph/connect.cc)."""
+    node, index = comm.place[rank]
+    heads = [head[node] for head in comm.collnet_heads]
+    at = heads.index(rank) if rank in heads else -1
+    below = [one for one in comm.ranks[node] if one != rank] if at >= 0 else []
+    above = [one for one in heads if one != rank]
+    ordered = [heads[(max(0, at) + place) % len(heads)] for place in range(len(heads))]
+    shown = ["".join(f" {one} " for one in ranks) for ranks in (below, above, ordered)]
+    told = f"down {shown[0]}nDown {len(below)} " if at >= 0 else ""
+    for channel in range(comm.channels):
+        yield (
+            f"CollNetDirect channel {channel} rank {rank} {told}up {shown[1]}"
+            f"heads {shown[2]}nUp {len(above)} nHeads {len(heads)} headRank {at} "
+            f"out {comm.size if at >= 0 else -1} shift {index % len(heads)}"
+        )
+
+
 def _graph_lines(graph: Graph) -> Iterator[str]:
     yield (
         f"Pattern {graph.pattern.value}, crossNic {graph.cross_nic}, nChannels {graph.channels}, "
@@ -84,7 +105,11 @@ def _graph_lines(graph: Graph) -> Iterator[str]:
         yield f"{channel:2d} : " + " ".join([*ends[:1], *between, *ends[1:]])
 
 
-_TOLD = {"NVLSTree": "NVLS_TREE"}
+_TOLD = {
+    "NVLSTree": "NVLS_TREE",
+    "CollNetDirect": "COLLNET_DIRECT",
+    "CollNetChain": "COLLNET_CHAIN",
+}
 """ncclAlgoToString of src/enqueue.cc; others are in capitals."""
 
 

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from functools import lru_cache
 from typing import Any
 
 from collectives.algorithms.base import DoesNotFit
 from collectives.groups import used_groups
-from collectives.nccl.communicator import Communicator, Graphs, graphs_of, know
+from collectives.nccl.communicator import Asked, Communicator, Graphs, graphs_of, know
 from collectives.nccl.environment import Environment
 from collectives.nccl.graph import Graph, Pattern
 from collectives.nccl.server import GPU_MODELS, Nic, PathType, Server
-from collectives.nccl.switches import asks_for_switches, switches_can, switches_of_run
+from collectives.nccl.switches import (
+    algorithms_by_switches,
+    network_cannot,
+    switches_can,
+    switches_of_run,
+)
 from collectives.nccl.topology_file import read_topology
 from collectives.nccl.tuner import Tuner
 from collectives.nccl.tuner_file import read_tuner_file
+from topologies.aggregation_tree import NoTree
 from topologies.spec.collectives_section import (
     CollectivesOfRun,
     CollectivesSection,
@@ -70,10 +76,28 @@ def with_servers(spec: Sections, section: CollectivesOfRun) -> CollectivesOfRun:
     servers = servers_of_run(spec)
     if servers is None:
         return section
+    asked = section.model_copy(update=_known_to_nccl(spec, section))
+    reason = network_cannot(spec)
+    try:
+        return _with_switches(spec, asked, servers, reason)
+    except NoTree as error:
+        if section.env.get("NCCL_COLLNET_ENABLE", "0") != "0":
+            raise DoesNotFit("env.NCCL_COLLNET_ENABLE", "1", f"0: {error}") from None
+        return _with_switches(spec, asked, servers, str(error))
+
+
+def _with_switches(
+    spec: Sections, section: CollectivesOfRun, servers: ServersOfRun, no_collnet: str
+) -> CollectivesOfRun:
+    """The section with servers and their switches, where those of the network take part unless
+    there is a reason against it. Raises DoesNotFit, and NoTree where they cannot be joined."""
     possible = switches_can(spec)
-    env = {"NCCL_NVLS_ENABLE": "2" if possible else "0"} | section.env
-    update = _known_to_nccl(spec, section) | {"servers": servers, "env": env}
-    found = section.model_copy(update=update)
+    env = {
+        "NCCL_NVLS_ENABLE": "2" if possible else "0",
+        "NCCL_COLLNET_ENABLE": "0" if no_collnet else "1",
+    } | section.env
+    servers = servers.model_copy(update={"no_collnet": no_collnet})
+    found = section.model_copy(update={"servers": servers, "env": env})
     groups = [tuple(range(spec.workload.ranks)), *used_groups(spec.workload)]
     searched: dict[str, list[dict[str, Any]]] = {}
     for members in dict.fromkeys(groups):
@@ -81,18 +105,23 @@ def with_servers(spec: Sections, section: CollectivesOfRun) -> CollectivesOfRun:
         for key, asked in _searches(comm):
             if key not in searched:
                 graphs = graphs_of(*asked)
-                searched[key] = [_plain(one) for one in (graphs.ring, graphs.tree, graphs.nvls)]
+                every = (getattr(graphs, one.name) for one in fields(Graphs))
+                searched[key] = [asdict(one) for one in every]
         _ = comm.of_servers  # refuses a file of graphs that are not of these servers
     servers = servers.model_copy(update={"searched": searched})
     found = found.model_copy(update={"servers": servers})
-    if not possible:
+    if not possible and no_collnet:
         return found
     tuners = {members: tuner_of(found, members) for members in dict.fromkeys(groups)}
-    tuners = {members: one for members, one in tuners.items() if asks_for_switches(spec, one)}
-    if not tuners:
+    asking = {
+        members: (one, algorithms)
+        for members, one in tuners.items()
+        if (algorithms := algorithms_by_switches(spec, one))
+    }
+    if not asking:
         return found
     assert isinstance(spec, Spec)
-    trees = switches_of_run(spec, servers, tuners)
+    trees = switches_of_run(spec, servers, asking)
     return found.model_copy(update={"aggregation": trees})
 
 
@@ -120,7 +149,10 @@ def communicator_of(section: CollectivesSection, members: Sequence[int]) -> Comm
         ranks.append(tuple(place for _, place in held))
     multicast = all(len(one.gpus) > 1 and one.model.multicast for one in found_servers)
     nvls = multicast and environment.number("NCCL_NVLS_ENABLE", 0) > 0
-    comm = Communicator(tuple(found_servers), tuple(ranks), environment, nvls)
+    sharp = environment.number("NCCL_COLLNET_ENABLE", 0) > 0
+    comm = Communicator(
+        tuple(found_servers), tuple(ranks), environment, nvls, sharp, servers.no_collnet
+    )
     for key, asked in _searches(comm):
         if key in servers.searched:
             know(asked, Graphs(*(_graph(one) for one in servers.searched[key])))
@@ -189,21 +221,19 @@ def _place(coordinates: tuple[int, ...]) -> tuple[int, int]:
     return server, gpu
 
 
-def _searches(comm: Communicator) -> list[tuple[str, tuple[Server, bool, int, bool]]]:
+def _searches(comm: Communicator) -> list[tuple[str, Asked]]:
     """The graphs that are searched for a communicator, each with a name."""
     cross = comm.environment.number("NCCL_CROSS_NIC", 2)
     several = comm.nodes > 1
     return [
         (
-            f"{','.join(map(str, server.gpus))};{several}" + ";nvls" * comm.nvls,
-            (server, several, cross, comm.nvls),
+            f"{','.join(map(str, server.gpus))};{several}"
+            + ";nvls" * comm.nvls
+            + ";collnet" * comm.sharp,
+            (server, several, cross, comm.nvls, comm.sharp),
         )
         for server in comm.servers
     ]
-
-
-def _plain(graph: Graph) -> dict[str, Any]:
-    return asdict(graph)
 
 
 def _graph(plain: dict[str, Any]) -> Graph:

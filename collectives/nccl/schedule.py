@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from collectives.algorithms.nccl import Nccl
 from collectives.chunking import Chunking, cut
-from collectives.in_network.node import Aggregator
 from collectives.kinds import Kind, Shape
 from collectives.nccl.communicator import Communicator
-from collectives.nccl.switches import multicast_of
+from collectives.nccl.division import COLLNET
+from collectives.nccl.switches import Switches, collnet_of, multicast_of
 from collectives.nccl.tuner import FUNCTION_OF, Choice, Tuner
 from collectives.schedule.program import ProgramSchedule
 
@@ -18,43 +18,94 @@ MOST_MESSAGES = 16_000
 
 
 def nccl_schedule(
-    tuner: Tuner, shape: Shape, chunking: Chunking, switches: tuple[Aggregator, ...] = ()
+    tuner: Tuner,
+    shape: Shape,
+    chunking: Chunking,
+    switches: Switches | None = None,
+    launch_ns: int | None = None,
 ) -> ProgramSchedule:
-    """The schedule of a collective; `switches` are those of the servers, where they reduce. A rank
+    """The schedule of a collective; `switches` are those of its group, where some reduce. A rank
     takes the tuner's latency of an NVLink step for each message, unless the chunking has a delay of
-    its own; with NVLS the switches take it. Raises DoesNotFit."""
-    algorithm, step_ns = nccl_algorithm(tuner, shape, switches)
+    its own, and before its first one `launch_ns`, or the tuner's base latency; with NVLS the
+    switches take both. Raises DoesNotFit."""
+    algorithm, step_ns, base_ns = nccl_algorithm(tuner, shape, switches)
     delay_ns = chunking.endpoint_delay_ns or step_ns
-    return cut(shape, algorithm, replace(chunking, endpoint_delay_ns=delay_ns, chunks=1))
+    found = cut(shape, algorithm, replace(chunking, endpoint_delay_ns=delay_ns, chunks=1))
+    return replace(found, launch_ns=base_ns if launch_ns is None else launch_ns)
 
 
 def nccl_algorithm(
-    tuner: Tuner, shape: Shape, switches: tuple[Aggregator, ...] = ()
-) -> tuple[Nccl, int]:
-    """The algorithm that NCCL chooses, and what a GPU takes for each message in ns."""
+    tuner: Tuner, shape: Shape, switches: Switches | None = None
+) -> tuple[Nccl, int, int]:
+    """The algorithm that NCCL chooses, and what a GPU takes for each message and before its first
+    one, in ns."""
     if shape.kind not in FUNCTION_OF:
         return _all_to_all(tuner, shape)
     choice = tuner.choose(shape.kind, shape.size_bytes)
     comm = tuner.communicator
     channels = choice.channels
     if choice.by_switches:
-        multicast = multicast_of(comm, switches)
-        loops, _ = _cut(choice, shape, comm, "nvls")
-        found = Nccl(
-            way="nvls",
-            loops=loops,
-            ahead=choice.ahead,
-            multicast=multicast,
-            multicast_channels=channels,
+        found = _by_switches(choice, shape, comm, switches)
+    else:
+        way = {"Ring": "ring", "Tree": "tree", "PAT": "pat"}[choice.algorithm]
+        loops, slices = _cut(choice, shape, comm, way)
+        rings = comm.rings[:channels] if way != "tree" else ()
+        trees = comm.trees[:channels] if way == "tree" else ()
+        ahead = choice.ahead
+        found = Nccl(way=way, rings=rings, trees=trees, loops=loops, slices=slices, ahead=ahead)
+    return found, choice.step_ns, choice.launch_ns
+
+
+def _by_switches(
+    choice: Choice, shape: Shape, comm: Communicator, switches: Switches | None
+) -> Nccl:
+    """NVLS and CollNet."""
+    if choice.algorithm in COLLNET:
+        collnet = collnet_of(comm, switches, choice.algorithm)
+        parts = len(collnet.parts(0))
+        channels, parts, loops, pieces = _cut_for_the_network(
+            choice, shape, parts, comm.size + comm.nodes, collnet.piece_bytes
         )
-        return found, 0
-    way = {"Ring": "ring", "Tree": "tree", "PAT": "pat"}[choice.algorithm]
-    loops, slices = _cut(choice, shape, comm, way)
-    rings = comm.rings[:channels] if way != "tree" else ()
-    trees = comm.trees[:channels] if way == "tree" else ()
-    ahead = choice.ahead
-    found = Nccl(way=way, rings=rings, trees=trees, loops=loops, slices=slices, ahead=ahead)
-    return found, choice.step_ns
+        return Nccl(
+            way="collnet",
+            loops=loops,
+            slices=pieces,
+            ahead=choice.ahead * pieces,
+            collnet=replace(collnet, heads=collnet.heads[:parts]),
+            channels_of_switches=channels,
+        )
+    multicast = multicast_of(comm, switches, choice.algorithm)
+    channels, pieces = choice.channels, 1
+    if multicast.network:
+        channels, parts, loops, pieces = _cut_for_the_network(
+            *(choice, shape, len(multicast.heads), comm.size + 3 * comm.nodes),
+            multicast.piece_bytes,
+        )
+        multicast = replace(multicast, heads=multicast.heads[:parts])
+    else:
+        loops, _ = _cut(choice, shape, comm, "nvls")
+    return Nccl(
+        way="nvls",
+        loops=loops,
+        slices=pieces,
+        ahead=choice.ahead * pieces,
+        multicast=multicast,
+        channels_of_switches=channels,
+    )
+
+
+def _cut_for_the_network(
+    choice: Choice, shape: Shape, parts: int, ends: int, piece_bytes: int
+) -> tuple[int, int, int, int]:
+    """Channels and parts with any data, chunks of each, and the pieces in which the network's
+    switches pass these on. NCCL fills chunk after chunk (src/device/all_reduce.h)."""
+    chunks = -(-shape.size_bytes // choice.chunk_bytes)
+    channels, parts = min(choice.channels, -(-chunks // parts)), min(parts, chunks)
+    at_once = channels * parts
+    loops = min(-(-chunks // at_once), max(1, MOST_MESSAGES // (2 * ends * at_once)))
+    each_bytes = -(-shape.size_bytes // (at_once * loops))
+    most = max(1, MOST_MESSAGES // (2 * ends * at_once * loops))
+    return channels, parts, loops, min(most, -(-each_bytes // piece_bytes))
 
 
 def _cut(choice: Choice, shape: Shape, comm: Communicator, way: str) -> tuple[int, int]:
@@ -84,7 +135,7 @@ def _cut(choice: Choice, shape: Shape, comm: Communicator, way: str) -> tuple[in
     return max(1, min(loops, MOST_MESSAGES // (each * slices))), slices
 
 
-def _all_to_all(tuner: Tuner, shape: Shape) -> tuple[Nccl, int]:
+def _all_to_all(tuner: Tuner, shape: Shape) -> tuple[Nccl, int, int]:
     """Grouped sends (addP2pToPlan of src/enqueue.cc): a message goes over as many channels as its
     size fills."""
     comm, environment = tuner.communicator, tuner.environment
@@ -104,9 +155,9 @@ def _all_to_all(tuner: Tuner, shape: Shape) -> tuple[Nccl, int]:
         each = -(-size // parts)
     rings = comm.rings[:1] * parts
     protocol = "LL" if size <= environment.number("NCCL_P2P_LL_THRESHOLD", 16384) else "Simple"
-    column = 0 if protocol == "LL" else 2
-    step_ns = round(tuner.tables.nvlink_latency["Ring"][column] * 1000)
-    return Nccl(way="p2p", rings=rings, p2p_channels=comm.p2p_channels), step_ns
+    step_us, launch_us = tuner.point_to_point_us(protocol)
+    found = Nccl(way="p2p", rings=rings, p2p_channels=comm.p2p_channels)
+    return found, round(step_us * 1000), round(launch_us * 1000)
 
 
 _IN_PARTS = (Kind.ALL_REDUCE, Kind.ALL_GATHER, Kind.REDUCE_SCATTER)

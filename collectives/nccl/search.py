@@ -35,6 +35,9 @@ _OUTSIDE_100 = (96.0, 48.0, 45.1, *_OUTSIDE_90[2:])
 _MAX_NVLS_HEADS = 32
 """NCCL_MAX_NVLS_ARITY of src/include/device.h."""
 
+MAX_DIRECT_GPUS = 8
+"""NCCL_MAX_DIRECT_ARITY + 1: GPUs of a server that CollNetDirect has at most."""
+
 
 def search(server: Server, with_nics: bool, graph: Graph, cross_nic: int = 2) -> None:
     """Fill in the channels of a graph. Without a way that is wide enough it gets the GPUs in their
@@ -85,6 +88,8 @@ class _Search:
             graph.max_channels = min(_MAX_NVLS_HEADS, self.gpus)
             if not self.nics:
                 graph.min_channels = graph.max_channels
+        if graph.pattern is Pattern.COLLNET_DIRECT:
+            graph.max_channels = min(MAX_DIRECT_GPUS, self.gpus)
         if self.gpus == 1 and graph.pattern is not Pattern.RING:
             graph.pattern = Pattern.TREE
         now = graph.copy()
@@ -163,7 +168,7 @@ class _Search:
                 at -= 1
                 continue
             break
-        if not graph.channels and graph.pattern is not Pattern.NVLS:
+        if not graph.channels and not graph.collnet and graph.pattern is not Pattern.NVLS:
             graph.intra = [list(range(self.gpus))]
             graph.inter = [[0, 0]] if self.nics else []
             graph.bw_intra = graph.bw_inter = 0.1
@@ -306,7 +311,7 @@ class _Search:
             self.paths.nic_left[n] -= gbytes
             local = self.paths.local_gpu(n)
             found = False
-            if now.pattern is Pattern.NVLS:
+            if now.pattern in _OF_HEADS:
                 heads = [one[0] for one in now.intra]
                 if channel < len(nics) and local is not None and local not in heads:
                     self._start(now, best, local, [n, n], "", clock)
@@ -363,6 +368,8 @@ class _Search:
             self._to_net(now, best, g, step, back_to_first, order, clock)
         elif now.pattern is Pattern.NVLS:
             self._heads(now, best, g, clock)
+        elif now.pattern is Pattern.COLLNET_DIRECT:
+            self._direct_head(now, best, g, clock)
         elif step < self.gpus - 1:
             for to in self._next_gpus(now, g, step, back_to_net, order):
                 path = self._open(now, ("gpu", g), ("gpu", to), now.bw_intra)
@@ -434,6 +441,26 @@ class _Search:
                 taken.append((*ends, gbytes))
         if len(taken) == 2 * self.gpus:
             self._go_on(now, best, g, self.gpus, -1, -1, "", clock)
+        self._give_back(taken)
+
+    def _direct_head(self, now: Graph, best: Graph, g: int, clock: _Clock) -> None:
+        """Whether one more head can send to and receive from all GPUs, each with its share
+        (ncclTopoSearchTryCollnetDirect)."""
+        taken: list[tuple[tuple[str, int], tuple[str, int], float]] = []
+        share = now.bw_intra / (self.gpus - 1)
+        others = [d for d in range(self.gpus) if d != g]
+        for start, end in (*((g, d) for d in others), *((d, g) for d in others)):
+            path = self.paths(("gpu", start), ("gpu", end))
+            if path is None or path.type > now.type_intra or not self.paths.take(path, share):
+                break
+            taken.append((("gpu", start), ("gpu", end), share))
+        if len(taken) == 2 * len(others):
+            now.intra[-1] += others
+            self._go_on(now, best, g, self.gpus, -1, -1, "", clock)
+            now.intra[-1] = [g]
+        self._give_back(taken)
+
+    def _give_back(self, taken: list[tuple[tuple[str, int], tuple[str, int], float]]) -> None:
         for one, other, gbytes in reversed(taken):
             path = self.paths(one, other)
             assert path is not None
@@ -513,6 +540,7 @@ class _Search:
             self._from_the_start(now, best, clock)
 
 
+_OF_HEADS = (Pattern.NVLS, Pattern.COLLNET_DIRECT)
 _CROSSING = (Pattern.RING, Pattern.BALANCED_TREE, Pattern.SPLIT_TREE)
 _BOTH_WAYS = (Pattern.BALANCED_TREE, Pattern.TREE, Pattern.SPLIT_TREE)
 

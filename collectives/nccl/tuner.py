@@ -1,8 +1,7 @@
-"""NCCL's choice of an algorithm, a protocol, channels and chunks, by its model of time.
+"""NCCL's choice of an algorithm and a protocol, by its model of time.
 
-Follows ncclTopoTuneModel and ncclTopoGetAlgoTime of src/graph/tuning.cc, topoGetAlgoInfo,
-calcCollChunking and scheduleCollTasksToPlan of src/enqueue.cc, and computeBuffSizes of src/init.cc
-(2.27).
+Follows ncclTopoTuneModel and ncclTopoGetAlgoTime of src/graph/tuning.cc, and updateCollCostTable of
+src/enqueue.cc (2.27).
 """
 
 from __future__ import annotations
@@ -14,8 +13,10 @@ from functools import cached_property
 from collectives.algorithms.base import DoesNotFit
 from collectives.kinds import Kind
 from collectives.nccl.communicator import Communicator
+from collectives.nccl.division import COLLNET, MULTICAST, Divider
 from collectives.nccl.environment import ALGORITHMS, FUNCTIONS, PROTOCOLS
 from collectives.nccl.graph import Graph, Pattern
+from collectives.nccl.search import MAX_DIRECT_GPUS
 from collectives.nccl.server import PathType
 from collectives.nccl.tuner_file import TunerFile
 from collectives.nccl.tuner_tables import TABLES
@@ -29,38 +30,18 @@ FUNCTION_OF: Mapping[Kind, str] = {
 }
 """NCCL's names of the kinds that its tuner knows."""
 
-STEPS = 8
-"""NCCL_STEPS of src/include/device.h: slots of the buffer between two ranks."""
-
-_THREADS = {"LL": 512, "LL128": 640, "Simple": 512}
-"""NCCL_LL_MAX_NTHREADS, NCCL_LL128_MAX_NTHREADS, NCCL_SIMPLE_MAX_NTHREADS."""
-
-_BYTES_A_THREAD = {"LL": 8, "LL128": 8, "Simple": 64}
-"""NCCL_LL_THREAD_THRESHOLD and its like of src/include/comm.h."""
-
-_BUFFER_BYTES = {"LL": 8 * 512 * STEPS * 16, "LL128": 120 * 640 * STEPS * 8, "Simple": 1 << 22}
-"""DEFAULT_LL_BUFFSIZE, DEFAULT_LL128_BUFFSIZE, DEFAULT_BUFFSIZE of src/init.cc."""
-
-_BUFFER_VARIABLE = {
-    "LL": "NCCL_LL_BUFFSIZE",
-    "LL128": "NCCL_LL128_BUFFSIZE",
-    "Simple": "NCCL_BUFFSIZE",
-}
-
-_GRAIN_BYTES = {"LL": 16, "LL128": 1920, "Simple": 512}
-"""ncclProtoGrainSize of src/include/device.h."""
-
-_NARROW_GBYTES = 12.0
-"""PCI_BW of src/graph/topo.h: rings that are not wider have 256 threads."""
-
 _NVLS_SHARE = 5 / 6
 """The share that NVLS reaches of its graph's bandwidth (ncclTopoTuneModel)."""
 
-_NVLS_CHUNK_BYTES = 128 << 10
-"""NCCL_NVLS_CHUNKSIZE of src/transport/nvls.cc."""
+_DIRECT_SHARE_90 = 0.85
+"""The share that CollNetDirect reaches on Hopper and later (ncclTopoTuneModel)."""
 
-_LEAST_TRAFFIC_BYTES = 16 << 10
-"""MinTrafficPerChannel of scheduleCollTasksToPlan."""
+_PEER_US = 0.4
+"""What each GPU but one adds to a step of CollNetDirect: it sends to one after the other
+(ncclTopoTuneModel)."""
+
+_PAT_BASE_US = 8.0
+"""The base time of PAT (ncclTopoTuneModel)."""
 
 WIRE_FACTOR = {"LL": 2.0, "LL128": 16 / 15, "Simple": 1.0}
 """Bytes on the wire for each byte of payload: LL has a flag of 4 bytes for each 4 of data, LL128
@@ -83,11 +64,15 @@ class Choice:
     ahead: int
     step_ns: int = 0
     """A GPU's time for each message: the tuner's latency of an NVLink step."""
+    launch_ns: int = 0
+    """A GPU's time before its first message: the tuner's base latency, in which is the launch of
+    the kernel. CollNetDirect's has its steps inside a server as well: its messages take what one
+    more peer does."""
 
     @property
     def by_switches(self) -> bool:
-        """Whether the NVLink switches of servers reduce."""
-        return self.algorithm in ("NVLS", "NVLSTree")
+        """Whether switches reduce: NVLink switches of servers, or those of the network."""
+        return self.algorithm in (*MULTICAST, *COLLNET)
 
 
 class Tuner:
@@ -104,25 +89,10 @@ class Tuner:
         self.file = file
 
     @cached_property
-    def threads(self) -> Mapping[tuple[str, str], int]:
-        """Threads of each algorithm and protocol at most (maxThreads)."""
-        ring = self.communicator.ring_graph
-        narrow = ring.bw_intra * ring.channels <= _NARROW_GBYTES
-        asked = self.environment.number("NCCL_NTHREADS", 0)
-        found = {}
-        for algorithm in ALGORITHMS:
-            for protocol in PROTOCOLS:
-                threads = _THREADS[protocol]
-                if algorithm not in ("Tree", "Ring"):
-                    threads = 640
-                elif protocol == "LL128":
-                    threads = self.environment.number("NCCL_LL128_NTHREADS", threads)
-                elif asked:
-                    threads = asked
-                elif (algorithm, protocol) == ("Ring", "Simple") and narrow:
-                    threads = 256
-                found[algorithm, protocol] = threads
-        return found
+    def divider(self) -> Divider:
+        """How calls are divided."""
+        _, nvls_gbytes = self.model["AllReduce", "NVLS", "Simple"]
+        return Divider(self.communicator, nvls_gbytes)
 
     @cached_property
     def model(self) -> Mapping[tuple[str, str, str], tuple[float, float]]:
@@ -190,16 +160,39 @@ class Tuner:
             given = ", ".join(f"{k}={v}" for k, v in self.environment.given.items())
             raise DoesNotFit("env", given or "nothing", self._could_be(function))
         time_us, algorithm, protocol = best
-        channels, threads = self._channels(algorithm, protocol, size_bytes)
+        divider = self.divider
+        channels, threads = divider.channels(algorithm, protocol, size_bytes)
         if asked is not None and asked.channels:
             channels = asked.channels
-        used = self._used(function, protocol, channels, size_bytes)
-        chunk, slices, ahead = self._chunk(function, algorithm, protocol, channels, size_bytes)
-        step = self.tables.nvlink_latency[algorithm][PROTOCOLS.index(protocol)]
+        used = divider.used(function, algorithm, protocol, channels, size_bytes)
+        chunk, slices, ahead = divider.chunk(function, algorithm, protocol, channels, size_bytes)
+        step_us, launch_us = self._taken_us(algorithm, protocol)
         return Choice(
             *(function, algorithm, protocol, used, threads, time_us, chunk, slices, ahead),
-            round(step * 1000),
+            round(step_us * 1000),
+            round(launch_us * 1000),
         )
+
+    def point_to_point_us(self, protocol: str) -> tuple[float, float]:
+        """What a GPU takes for each message of grouped sends and before the first, which NCCL's
+        model does not have: as in a ring."""
+        return self._taken_us("Ring", protocol)
+
+    def _taken_us(self, algorithm: str, protocol: str) -> tuple[float, float]:
+        """What a GPU takes for each message, and before the first one."""
+        column = PROTOCOLS.index(protocol)
+        step = self.tables.nvlink_latency[algorithm][column]
+        base = self.tables.base_latency.get(algorithm, (0.0, 0.0, 0.0))[column]
+        match algorithm:
+            case "CollNetDirect":
+                inside = self.communicator.size > self.communicator.nodes
+                return _PEER_US, 2 * step * inside
+            case "NVLS" | "NVLSTree":
+                return 0.0, base  # the switch has it
+            case "PAT":
+                return step, _PAT_BASE_US
+            case _:
+                return step, base
 
     # ------------------------------------------------------------------ the model of time
 
@@ -212,7 +205,8 @@ class Tuner:
         graph = self._graph(algorithm)
         column = min(nodes, 3) - 1
         generation = _generation(comm.compute_capability)
-        bandwidth = graph.bw_intra if nodes <= 2 else graph.bw_inter
+        inside = nodes <= 2 or algorithm in COLLNET
+        bandwidth = graph.bw_intra if inside else graph.bw_inter
         if algorithm == "NVLS":
             bandwidth = min(graph.bw_intra, graph.bw_inter)
             if function != "AllReduce":
@@ -241,8 +235,12 @@ class Tuner:
                 bus *= 0.85
         if algorithm == "PAT":
             bus *= 0.75
-        if algorithm == "NVLS" and function != "AllReduce" and nodes > 1:
-            bus = 0.0  # without CollNet
+        if algorithm == "CollNetDirect" and function == "AllReduce":
+            # All GPUs are to have a NIC of their own.
+            factor = each / channels
+            bus /= factor - (factor - 1) / 2
+            if comm.compute_capability >= 90:
+                bus *= _DIRECT_SHARE_90
         steps = _steps(function, ranks)
         if not (algorithm != "Ring" and function in ("AllGather", "ReduceScatter")):
             if algorithm == "Ring":
@@ -285,17 +283,28 @@ class Tuner:
                 if function != "AllReduce":
                     return latency
                 return latency + 2 * ((ranks // nodes - 1) * inside + depth * across)
+            case "CollNetDirect":
+                peers = ranks // nodes - 1
+                return latency + 2 * (min(1, peers) * inside + peers * _PEER_US) + across
+            case "CollNetChain":
+                return latency + 2 * (ranks // nodes - 1) * inside + across
             case "NVLS":
                 return inside + (across if nodes > 1 else 0.0)
             case "NVLSTree":
                 return latency + inside + 2 * depth * across
             case _:  # PAT
-                return 8 + depth * (across / 3.5) + ranks * 2.8
+                return _PAT_BASE_US + depth * (across / 3.5) + ranks * 2.8
 
     def _exists(self, function: str, algorithm: str, protocol: str) -> bool:
         comm = self.communicator
-        if comm.size < 2 or algorithm in ("CollNetDirect", "CollNetChain"):
+        if comm.size < 2:
             return False
+        if algorithm in COLLNET:
+            # Others than all-reduce need calls that a plugin need not have, and switches here lack.
+            if function != "AllReduce" or protocol != "Simple" or not comm.collnet:
+                return False
+            if algorithm == "CollNetDirect" and not self._direct():
+                return False
         if function in ("Broadcast", "Reduce") and algorithm != "Ring":
             return False
         scattered = function in ("ReduceScatter", "AllGather")
@@ -306,8 +315,12 @@ class Tuner:
         if algorithm in ("NVLS", "NVLSTree"):
             if protocol != "Simple" or not comm.nvls_channels:
                 return False
-            # Over several servers NVLS needs CollNet, on one there is no tree.
-            if (algorithm == "NVLS") != (comm.nodes == 1):
+            # On one server there is no tree.
+            if algorithm == "NVLSTree" and comm.nodes == 1:
+                return False
+            # Over several servers NVLS needs CollNet, and for others than all-reduce more calls.
+            possible = comm.collnet and function == "AllReduce"
+            if algorithm == "NVLS" and comm.nodes > 1 and not possible:
                 return False
         enabled = self.environment.enabled("NCCL_ALGO")[function, algorithm]
         allowed = self.environment.enabled("NCCL_PROTO")[function, protocol]
@@ -323,6 +336,12 @@ class Tuner:
         near = graph.type_inter <= farthest and graph.type_intra <= PathType.NVB
         return near and len(same) == 1 and capability >= 70
 
+    def _direct(self) -> bool:
+        """Whether there can be CollNetDirect: NVLink switches, and not too many GPUs."""
+        servers = self.communicator.servers
+        most = max(len(ranks) for ranks in self.communicator.ranks)
+        return all(one.all_gpus > 1 for one in servers) and most <= MAX_DIRECT_GPUS
+
     def _pat(self) -> bool:
         asked = self.environment.number("NCCL_PAT_ENABLE", 2)
         if asked != 2:
@@ -335,6 +354,10 @@ class Tuner:
             return self.communicator.ring_graph
         if algorithm in ("NVLS", "NVLSTree"):
             return self.communicator.nvls_graph
+        if algorithm == "CollNetDirect":
+            return self.communicator.direct_graph
+        if algorithm == "CollNetChain":
+            return self.communicator.chain_graph
         return self.communicator.tree_graph
 
     def _has_amd(self) -> bool:
@@ -347,93 +370,19 @@ class Tuner:
         return 2.0 if all(one.cpu == "amd" for one in self.communicator.servers) else 1.0
 
     def _could_be(self, function: str) -> str:
-        bare = Tuner(
-            Communicator(
-                self.communicator.servers, self.communicator.ranks, nvls=self.communicator.nvls
-            )
-        )
+        comm = self.communicator
+        bare = Tuner(Communicator(comm.servers, comm.ranks, nvls=comm.nvls, sharp=comm.sharp))
         ways = [
             f"{algorithm} with {protocol}"
             for algorithm in ALGORITHMS
             for protocol in PROTOCOLS
             if bare.model[function, algorithm, protocol][1]
         ]
-        nvls = "" if self.communicator.nvls else "NVLS: NCCL_NVLS_ENABLE is 0; "
-        return f"for {function}: {', '.join(ways)} ({nvls}CollNet: not written)"
-
-    # ------------------------------------------------------------------ channels and chunks
-
-    def _channels(self, algorithm: str, protocol: str, size_bytes: int) -> tuple[int, int]:
-        """Channels and threads for a size (topoGetAlgoInfo)."""
-        comm = self.communicator
-        channels = comm.channels
-        threads = self.threads[algorithm, protocol]
-        each = _BYTES_A_THREAD[protocol]
-        if (algorithm, protocol) == ("Ring", "LL"):
-            each *= comm.size
-        if algorithm in ("NVLS", "NVLSTree"):
-            return comm.nvls_channels, threads
-        while channels > 1 and size_bytes < channels * threads * each:
-            channels -= 1
-        while size_bytes < channels * threads * each and threads % 128 == 0:
-            threads //= 2
-        if protocol == "Simple":
-            threads += {"Ring": 32, "Tree": 128}.get(algorithm, 0)
-        threads = max(96, threads)
-        return channels, 640 if algorithm in ("Tree", "PAT") else threads
-
-    def _used(self, function: str, protocol: str, channels: int, size_bytes: int) -> int:
-        """Channels that have anything to do: a little goes over few (scheduleCollTasksToPlan)."""
-        traffic = size_bytes * (2 if function == "AllReduce" else 1)
-        if protocol == "LL":
-            traffic *= 4
-        return max(1, min(channels, -(-traffic // _LEAST_TRAFFIC_BYTES)))
-
-    def _chunk(
-        self, function: str, algorithm: str, protocol: str, channels: int, size_bytes: int
-    ) -> tuple[int, int, int]:
-        """Payload bytes of a chunk, its slices, and slices under way at once (calcCollChunking)."""
-        comm = self.communicator
-        buffer = self.environment.number(_BUFFER_VARIABLE[protocol], _BUFFER_BYTES[protocol])
-        chunk_steps = slice_steps = 1
-        ring = algorithm == "Ring" and protocol == "Simple"
-        if ring and function not in ("Broadcast", "Reduce"):
-            chunk_steps, slice_steps = STEPS // 2, STEPS // 4
-        chunk = buffer // STEPS * chunk_steps
-        if protocol == "LL":
-            chunk //= 2
-        if protocol == "LL128":
-            chunk = chunk // 16 * 15
-        each = comm.size / comm.nodes
-        if (algorithm, protocol) == ("Tree", "LL128"):
-            steps = 1 + comm.nodes.bit_length() - 1 + 0.1 * each
-            for share, least in ((64, 131072), (16, 32768)):
-                while size_bytes // (channels * chunk) < steps * share / each and chunk > least:
-                    chunk //= 2
-        if algorithm in ("NVLS", "NVLSTree"):
-            chunk = self._multicast_chunk(algorithm, channels, size_bytes)
-        if algorithm == "PAT":
-            share = 32 if function == "AllGather" else 16
-            while chunk * channels * share > size_bytes and chunk > 65536:
-                chunk //= 2
-        grain = _GRAIN_BYTES[protocol]
-        chunk = max(grain, chunk // grain * grain)
-        return chunk, chunk_steps // slice_steps, STEPS // slice_steps
-
-    def _multicast_chunk(self, algorithm: str, channels: int, size_bytes: int) -> int:
-        """Payload bytes of a chunk of NVLS. On one server it comes to that without registered
-        buffers (calcCollChunking)."""
-        at_once = channels * len(self.communicator.nvls_heads)
-        chunk = _NVLS_CHUNK_BYTES
-        bounds: tuple[tuple[int, int], ...] = ((64, 1 << 16), (8, 1 << 15), (2, 1 << 14))
-        if algorithm == "NVLSTree":
-            if self.communicator.nodes >= 4:
-                chunk = 1 << 16
-            bounds = ((4, 1 << 16), (1, 1 << 15))
-        for share, least in bounds:
-            if size_bytes < share * at_once * chunk and chunk > least:
-                chunk = least
-        return chunk
+        missing = [] if comm.nvls else ["NVLS: NCCL_NVLS_ENABLE is 0"]
+        if not comm.sharp:
+            missing.append(f"CollNet: {comm.no_sharp or 'NCCL_COLLNET_ENABLE is 0'}")
+        more = f" ({'; '.join(missing)})" if missing else ""
+        return f"for {function}: {', '.join(ways)}{more}"
 
 
 def _generation(capability: int) -> int:

@@ -24,7 +24,8 @@ class ProgramSchedule(Schedule):
     """A collective that is ready to run. `in_flight` is 0 where all chunks are. `turns` has, by
     dimension, the order in which the phases of chunks use it; empty where whoever comes goes.
     Chunks take the `trees` of switches in turn. `slot_stride` is how many slots each chunk has,
-    where the schedule is a part of another one (0: as many as it needs)."""
+    where the schedule is a part of another one (0: as many as it needs). A rank takes `launch_ns`
+    before each chunk."""
 
     shape: Shape
     chunks: tuple[Chunk, ...] = field()
@@ -37,6 +38,7 @@ class ProgramSchedule(Schedule):
     aggregators: tuple[Aggregator, ...] = ()
     trees: int = 1
     slot_stride: int = 0
+    launch_ns: int = 0
 
     @property
     def algorithm(self) -> str:

@@ -81,7 +81,8 @@ class ProgramCompiler:
     def _has_gates_within(self) -> bool:
         """Whether a sequence has more than messages between its begin and its end."""
         schedule = self.schedule
-        return bool(schedule.turns or schedule.aggregators or schedule.endpoint_delay_ns)
+        delays_ns = schedule.endpoint_delay_ns or schedule.launch_ns
+        return bool(schedule.turns or schedule.aggregators or delays_ns)
 
     def _add_packed(self, chunk: Chunk) -> bool:
         """Add a chunk whose program is known, unless some of its messages are empty."""
@@ -214,13 +215,14 @@ class _ChunkCompiler:
     def _wait_for_thread(self, program: list[Operation], number: int) -> None:
         """The chunk's thread wakes the others, which go on behind those that are awake, and then
         runs its own sequence (`workloads.execution.programs.engine`)."""
-        if self._woken is None:
-            self._wait_for_room(program)
-            return
-        if number:
+        if self._woken is not None and number:
             program.append(Await([], [], [self._woken]))
-        else:
-            self._wait_for_room(program)
+            return
+        self._wait_for_room(program)
+        launch_ns = self._of.schedule.launch_ns
+        if launch_ns and self._rank < self._chunk.program.ranks:
+            program.append(Pause(launch_ns))
+        if self._woken is not None:
             program.append(Mark(self._woken))
 
     def _wait_for_room(self, program: list[Operation]) -> None:

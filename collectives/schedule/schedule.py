@@ -134,6 +134,11 @@ class Schedule(ABC):
         """Time that a rank takes to inject each message."""
         return 0
 
+    @property
+    def launch_ns(self) -> int:
+        """Time that a rank takes before each chunk, or before the whole."""
+        return 0
+
     def participants(self, ranks: Sequence[int]) -> tuple[int, ...]:
         """The numbers of all participants, of which the ranks have these."""
         return (*ranks, *(switch.number for switch in self.aggregators))

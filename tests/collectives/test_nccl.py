@@ -21,6 +21,7 @@ from collectives.nccl.log import compared, differences, log_lines, read_log
 from collectives.nccl.of_run import tuner_of
 from collectives.nccl.schedule import nccl_algorithm, nccl_schedule
 from collectives.nccl.server import GPU_MODELS, Nic, PathType, Server
+from collectives.nccl.switches import Switches
 from collectives.nccl.tuner import Tuner
 from collectives.nccl.tuner_file import read_tuner_file
 from collectives.program import PROGRAM_KINDS
@@ -230,7 +231,8 @@ class TestPrograms:
             kind = Kind.ALL_REDUCE
         environment = Environment({"NCCL_ALGO": "nvls,nvlstree", "NCCL_NVLS_ENABLE": "2"})
         comm = communicator(servers, environment, nvls=True)
-        switches = tuple(Aggregator(f"server{n}", n, 1 << 40, 25_000) for n in range(servers))
+        nodes = tuple(Aggregator(f"server{n}", n, 1 << 40, 25_000) for n in range(servers))
+        switches = Switches(nodes, tuple(range(servers)), (), 32_768)
         size = max(1, (1 << power) // (4 * comm.size)) * 4 * comm.size
         shape = Shape(kind, size, comm.size, 4)
         program = nccl_schedule(Tuner(comm), shape, Chunking(), switches).chunks[0].program
@@ -293,7 +295,15 @@ class TestSpec:
                 {"env": {"NCCL_ALGO": "NVLSTree", "NCCL_NVLS_ENABLE": "0"}},
                 "NVLS: NCCL_NVLS_ENABLE is 0",
             ),
-            ({"env": {"NCCL_ALGO": "CollNetChain"}}, "CollNet: not written"),
+            (
+                {"env": {"NCCL_ALGO": "CollNetChain"}},
+                "CollNet: there is no section aggregation",
+            ),
+            (
+                {"env": {"NCCL_ALGO": "CollNetChain", "NCCL_COLLNET_ENABLE": "1"}},
+                "NCCL_COLLNET_ENABLE: found CollNet in a run.*with a section aggregation",
+            ),
+            ({"backend": "programs", "launch": "5us"}, r"collectives\.launch: found 5"),
             ({"backend": "programs", "env": {"NCCL_ALGO": "Ring"}}, "expected backend: nccl"),
             ({"backend": "programs", "net_latency": "75us"}, r"collectives\.net_latency: found 75"),
             ({"tuner": "/nowhere.csv"}, r"collectives\.tuner: found /nowhere\.csv"),

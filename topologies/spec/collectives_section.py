@@ -53,8 +53,9 @@ class CollectivesSection(SpecSection):
     `gpu` and `cpu` are those that NCCL would find in the servers; None stands for those of a
     fabric's `server`, else an H100 with Intel processors. `network` is the NICs' kind for NCCL: ib
     (InfiniBand or RoCE, with GPU direct RDMA) or socket, `net_latency` what their plugin tells NCCL
-    of their latency. `env` has variables of NCCL, `tuner` is a
-    CSV file with choices that go before NCCL's own.
+    of their latency. `launch` is what a GPU takes before the first message of a collective; None is
+    NCCL's base latency. `env` has variables of NCCL, `tuner` is a CSV file with choices that go
+    before NCCL's own.
 
     `in_flight` bounds the chunks under way at a rank (0: no bound), `order` says whose start first
     where they wait; `active_per_dimension` bounds those in one dimension. `dimensions` are sizes
@@ -69,6 +70,7 @@ class CollectivesSection(SpecSection):
     cpu: Literal["intel", "amd"] | None = None
     network: Literal["ib", "socket"] = "ib"
     net_latency_ns: TimeNs = Field(default=0, alias="net_latency")
+    launch_ns: TimeNs | None = Field(default=None, alias="launch")
     env: Annotated[dict[str, str], BeforeValidator(_as_texts)] = Field(default_factory=dict)
     tuner: str | None = Field(default=None, min_length=1)
     all_reduce: AlgorithmEntry = Field(default_factory=dict)
@@ -135,6 +137,14 @@ def _variable(text: str | None) -> int | None:
     return None if text is None or not text.isdecimal() else int(text)
 
 
+class TreeOfHeads(SpecSection):
+    """The tree of the `heads` of a part of the data, ranks of which each server has one: the
+    participants in it, heads and switches, each with the one above (`ROOT`: none)."""
+
+    heads: tuple[int, ...]
+    parents: tuple[tuple[int, int], ...]
+
+
 class TreeOfGroup(SpecSection):
     """The aggregation tree of a group of ranks (`topologies.aggregation_tree`): found from the
     fabric, in no spec. Where there is none, `reason` says why. `numbers` are those of the switches
@@ -144,7 +154,10 @@ class TreeOfGroup(SpecSection):
 
     A group can have several trees, of which this is one `part` of `parts`. All of them know the
     same switches; the parent of one that is outside of a tree is
-    `topologies.aggregation_tree.OUTSIDE`."""
+    `topologies.aggregation_tree.OUTSIDE`.
+
+    With NCCL a participant may have several above it: `beside` are further edges, each a child and
+    its parent, and `of_heads` the trees of CollNet's heads."""
 
     members: tuple[int, ...]
     switches: tuple[str, ...] = ()
@@ -156,15 +169,23 @@ class TreeOfGroup(SpecSection):
     slots: int = 0
     fewest: str = ""
     reason: str = ""
+    beside: tuple[tuple[int, int], ...] = ()
+    of_heads: tuple[TreeOfHeads, ...] = ()
+
+    @property
+    def edges(self) -> tuple[tuple[int, int], ...]:
+        """All edges, each a child and its parent."""
+        above = ((child, parent) for child, parent in enumerate(self.parents) if parent >= 0)
+        return (*above, *self.beside)
 
 
 class AggregationOfRun(SpecSection):
-    """The aggregation trees of a run's groups, and what its nodes can. In units that are
-    `pipelined` the latency is that of the first copy of a sequence."""
+    """The aggregation trees of a run's groups, and what its nodes can. In the units of switches
+    that `pipelined` selects the latency is that of the first copy of a sequence."""
 
     section: AggregationSection
     trees: tuple[TreeOfGroup, ...] = ()
-    pipelined: bool = False
+    pipelined: tuple[str, ...] = ()
 
     def of(self, members: Sequence[int]) -> tuple[TreeOfGroup, ...]:
         """The trees of a group; none for ranks that are no group of the workload."""
@@ -175,7 +196,8 @@ class AggregationOfRun(SpecSection):
 class ServersOfRun(SpecSection):
     """The servers of a run, as NCCL sees them: found from the fabric, in no spec. `places` has the
     server and the GPU of each rank. `searched` are results of NCCL's search, as
-    `collectives.nccl.of_run` writes them, so that ranks need not search."""
+    `collectives.nccl.of_run` writes them, so that ranks need not search. `no_collnet` is why
+    switches of the network take no part; "" where they may."""
 
     places: tuple[tuple[int, int], ...]
     gpus_per_server: int
@@ -183,6 +205,7 @@ class ServersOfRun(SpecSection):
     nic_bps: int
     gpus_per_switch: int = 1
     searched: dict[str, list[dict[str, Any]]] = Field(default_factory=dict)
+    no_collnet: str = ""
 
 
 class CollectivesOfRun(CollectivesSection):

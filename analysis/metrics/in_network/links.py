@@ -94,8 +94,8 @@ def _links(
         assert of_run is not None, "switches took part"
         for tree in of_run.of(members):
             names = (*(run.hosts[rank] for rank in members), *tree.switches)
-            for child, parent in enumerate(tree.parents):
-                if parent >= 0 and (names[parent], names[child]) not in pairs:
+            for child, parent in tree.edges:
+                if (names[parent], names[child]) not in pairs:
                     pairs[names[child], names[parent]] = None
     for link in run.fabric.links:
         for here, there in ((link.a, link.b), (link.b, link.a)):

@@ -167,6 +167,7 @@ class Trees:
             tree.part,
             tree.parts,
             bool(self.rescues),
+            tree.beside,
         )
 
     def jobs(

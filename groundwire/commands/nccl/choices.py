@@ -44,6 +44,12 @@ def choices(
             "channels of NVLS is compared so by itself.",
         ),
     ] = False,
+    collnet: Annotated[
+        bool,
+        typer.Option(
+            help="Let NCCL choose CollNet also where no run could have it, as with a SHARP plugin.",
+        ),
+    ] = False,
     servers: Annotated[
         int,
         typer.Option(
@@ -72,8 +78,10 @@ def choices(
     spec = load_spec(spec_path, overrides=overrides)
     ranks = spec.workload.ranks
     log = "" if against is None else against.read_text(encoding="utf-8", errors="replace")
-    if nvls or read_log(log).counts.get("nvls channels"):
-        env = {"NCCL_NVLS_ENABLE": "2"} | spec.collectives.env
+    asked = {"NCCL_NVLS_ENABLE": "2"} if nvls or _has_nvls(log) else {}
+    asked |= {"NCCL_COLLNET_ENABLE": "1"} if collnet else {}
+    if asked:
+        env = asked | spec.collectives.env
         # Choices are told that no rank could run, so that the spec is not checked with them.
         changed = spec.collectives.model_copy(update={"env": env})
         spec = spec.model_copy(update={"collectives": changed})
@@ -90,17 +98,21 @@ def choices(
         )
         print("\n".join(found) if found else "no difference", f"the log has {known}", sep="\n")
         return 1 if found else 0
-    asked = [
+    calls = [
         (kind, size)
         for kind in FUNCTION_OF
         for size in sizes_of(kind, least, most, factor, None, ranks, 4)
     ]
     if as_json:
-        print(json.dumps(_document(tuner, asked), indent=1))
+        print(json.dumps(_document(tuner, calls), indent=1))
     else:
-        for line in log_lines(tuner, asked):
+        for line in log_lines(tuner, calls):
             print(line)
     return 0
+
+
+def _has_nvls(log: str) -> bool:
+    return bool(read_log(log).counts.get("nvls channels"))
 
 
 def _document(tuner: Tuner, asked: list[tuple[Kind, int]]) -> dict[str, object]:
@@ -109,6 +121,8 @@ def _document(tuner: Tuner, asked: list[tuple[Kind, int]]) -> dict[str, object]:
         "channels": comm.channels,
         "nvls_channels": comm.nvls_channels,
         "nvls_heads": [list(head) for head in comm.nvls_heads],
+        "collnet_heads": [list(head) for head in comm.collnet_heads],
+        "chains": [[list(chain) for chain in chains] for chains in comm.chains],
         "p2p_channels": comm.p2p_channels,
         "p2p_channels_per_peer": comm.p2p_channels_per_peer,
         "rings": [list(ring) for ring in comm.rings],

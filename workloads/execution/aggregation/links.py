@@ -33,8 +33,8 @@ class TreeLinks:
             # The links below come first: a participant above waits for those below it.
             for child in place.children:
                 self._edges[child] = self._edge(place.me, child)
-            if place.parent is not None:
-                self._edges[place.parent] = self._edge(place.me, place.parent)
+            for parent in place.above:
+                self._edges[parent] = self._edge(place.me, parent)
 
     def say_ready(self, me: int) -> None:
         """Tell everybody that this switch can be reached."""

@@ -15,7 +15,8 @@ class TreePlace:
     those that are outside of the tree). `directory` is one that all participants see, for what
     they agree on before anything is sent: the addresses of connections, and which collective comes
     next. `traffic` is the class of what it sends. The tree is one `part` of so many `parts` that
-    its group has. A node of it is `losable` where ranks go on without it."""
+    its group has. A node of it is `losable` where ranks go on without it. `beside` are further
+    edges, each a child and its parent, of participants with several parents."""
 
     me: int
     parents: tuple[int, ...]
@@ -25,6 +26,7 @@ class TreePlace:
     part: int = 0
     parts: int = 1
     losable: bool = False
+    beside: tuple[tuple[int, int], ...] = ()
 
     @property
     def parent(self) -> int | None:
@@ -32,13 +34,21 @@ class TreePlace:
         return self.parents[self.me] if self.parents[self.me] >= 0 else None
 
     @property
+    def above(self) -> tuple[int, ...]:
+        """All participants above."""
+        further = (parent for child, parent in self.beside if child == self.me)
+        return (*(() if self.parent is None else (self.parent,)), *further)
+
+    @property
     def children(self) -> tuple[int, ...]:
-        return children(self.parents, self.me)
+        further = (child for child, parent in self.beside if parent == self.me)
+        return (*children(self.parents, self.me), *further)
 
     @property
     def switches(self) -> tuple[int, ...]:
         """All participants that have somebody below."""
-        return tuple(sorted({parent for parent in self.parents if parent >= 0}))
+        further = {parent for _, parent in self.beside}
+        return tuple(sorted({parent for parent in self.parents if parent >= 0} | further))
 
     def requests_of(self, participant: int) -> Path:
         """The pipe in which a switch is told what comes next."""

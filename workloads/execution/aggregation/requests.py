@@ -32,13 +32,12 @@ class Request:
 
 
 class Requests:
-    """A participant's way to the switch above it; nothing is told at the root."""
+    """A participant's way to the switches above it; nothing is told at the root."""
 
     def __init__(self, place: TreePlace) -> None:
-        self._above: int | None = None
-        if place.parent is not None:
-            # For both ways: to open it for writing alone would wait for its reader (fifo(7)).
-            self._above = os.open(place.requests_of(place.parent), os.O_RDWR)
+        # For both ways: to open it for writing alone would wait for its reader (fifo(7)).
+        pipes = map(place.requests_of, place.above)
+        self._above = [os.open(pipe, os.O_RDWR) for pipe in pipes]
 
     def tell(self, request: Request) -> None:
         """Say what comes next, to be called before it is started."""
@@ -47,14 +46,13 @@ class Requests:
     def leave(self) -> None:
         """Say that nothing comes any more."""
         self._write({})
-        if self._above is not None:
-            os.close(self._above)
-            self._above = None
+        while self._above:
+            os.close(self._above.pop())
 
     def _write(self, what: dict[str, Any]) -> None:
-        if self._above is not None:
+        for pipe in self._above:
             # In one piece: it is shorter than PIPE_BUF (pipe(7)).
-            os.write(self._above, (json.dumps(what) + "\n").encode())
+            os.write(pipe, (json.dumps(what) + "\n").encode())
 
 
 def heard(place: TreePlace) -> Iterator[Request]:

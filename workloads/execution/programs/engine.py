@@ -21,7 +21,7 @@ from collectives.schedule.program import FIRST_SLOT, ProgramSchedule
 from collectives.schedule.schedule import Chunk
 from collectives.start_order import CollectiveOrder, StartOrder
 from collectives.waits import Waits, waits_of
-from workloads.execution.clock import now_ns
+from workloads.execution.clock import now_ns, sleep_until_ns
 from workloads.execution.payload.tensors import OWN_TENSORS, Tensors
 from workloads.execution.programs.chunk_run import ChunkRun
 from workloads.execution.programs.memory import ChunkMemory
@@ -137,6 +137,8 @@ class _Task:
     """The memory that it has to itself while it runs."""
     endpoint_delay_ns: int
     """The rank's time to inject each of its messages."""
+    launch_ns: int
+    """The rank's time before the chunk's first message."""
 
 
 def _holds_nothing(chunk: Chunk) -> AbstractContextManager[None]:
@@ -222,6 +224,7 @@ class ProgramEngine:
                 order is not None,
                 hold,
                 0 if self._passes is not None else schedule.endpoint_delay_ns,
+                0 if self._passes is not None else schedule.launch_ns,
             )
             for chunk in schedule.chunks
         )
@@ -292,6 +295,8 @@ class ProgramEngine:
         while len(helpers) < len(others):
             helpers.append(_Helper())
         with task.hold(task.chunk):
+            if task.launch_ns:
+                sleep_until_ns(start_ns + task.launch_ns)
             futures = [helpers[i - 1].start(run, i) for i in others]
             if run.sequences:
                 run.run(0)
