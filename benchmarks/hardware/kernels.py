@@ -127,8 +127,10 @@ def kernels(run: Run, slower: float) -> Kernels:
             (6 * gradients * tokens + 3 * parameters) / memory,
             (4 * inputs * tokens + 3 * parameters) / memory,
         )
-    forward += products_s + attention_s + other_s + casts_s[0]
-    backward += 2 * products_s + attention_backward_s + casts_s[1]
+    ring, ring_backward = _ring_bytes(run)
+    each_s = tokens * model.hidden / memory
+    forward += products_s + attention_s + other_s + casts_s[0] + ring * each_s
+    backward += 2 * products_s + attention_backward_s + casts_s[1] + ring_backward * each_s
     # torchtitan's selective policy (parallelisms/parallelize_llama.py, _save_list) saves attention,
     # the largest of a tensor, and every second product in 16 bits; those in float8 it has not.
     backward += {
@@ -158,6 +160,32 @@ def _memory(run: Run) -> float:
     gpu = GPUS[run.gpu]
     moved = 4 * run.tokens * MODELS[run.model].hidden
     return gpu.memory_bytes_per_s * share(gpu.shares.memory, moved)
+
+
+def _ring_bytes(run: Run) -> tuple[float, float]:
+    """Memory that context parallelism moves beside attention, forward and backward, for each number
+    of a GPU's queries, counted by operation in torch (_context_parallel/_attention.py,
+    `_templated_ring_attention` and its backward, `_SDPAMerger`, `_partial_update`). Keys and values
+    were repeated for all heads before, so that they are as many.
+
+    Attention goes in as many steps as a sequence has GPUs. In a step after the first a GPU has half
+    of its keys, or half of its queries: in the mean over GPUs each as often.
+    """
+    steps = run.context
+    if steps == 1:
+        return 0.0, 0.0
+    # Results in 32 bits (6 bytes), then their difference, its product and the sum (12, 8, 12); of
+    # half of them, whose halves are joined (8). Keys and values are joined to be sent (8).
+    whole = 6 + 12 + 8 + 12
+    merged = (whole + (whole / 2 + 8)) / 2
+    forward = steps * 8 + 6 + (steps - 1) * merged + 6
+    # Gradients are of 32 bits: zeros (4 each), sums (10 each; of half of them 5, then joined, 8),
+    # those of keys and values are joined to be sent (16), the last ones are cast (6 each).
+    with_half_of_keys = 2 * (5 + 8) + 10
+    with_half_of_queries = 2 * 10 + (5 + 8)
+    added = (with_half_of_keys + with_half_of_queries) / 2
+    backward = 3 * 4 + steps * (8 + 16) + 3 * 10 + (steps - 1) * added + 3 * 6
+    return forward, backward
 
 
 def _optimizer_bytes(run: Run) -> int:

@@ -5,7 +5,10 @@ what FSDP or data parallelism sends. `packet` follows a step of DEEP layers. The
 is exposed there is taken for the whole model, as it is that of the first and the last layer; where
 it is more than EXPOSED of the step, a step of SHALLOW layers says what a further one adds. A step's
 bytes and computing times are divided by SCALE, and its time multiplied, which leaves what overlaps
-what as it is; latencies are SCALE times too large then, by how much of a step was not checked.
+what as it is; latencies are SCALE times too large then, by how much of a step was not checked, and
+kernels' launches are left out.
+
+Where a layer's host takes longer than its device (`hosts.py`), the device waits for it.
 
 `kernels.py` has the computing times, by published shares of the peaks. One number is fitted, a
 source: how many times longer the tensor cores take than that, so that the row of `training.csv`
@@ -15,16 +18,21 @@ or published, and stands with its source. The first model was written down befor
 seen. This one was made after: sources were looked for where the first one missed. No constant was
 chosen by a row.
 
-`python -m benchmarks.hardware.training` writes the kept result; it takes some minutes.
+`python -m benchmarks.hardware.training` writes the kept result; it takes some minutes. Given rows
+alone are followed anew, with the number that was fitted: `python -m benchmarks.hardware.training
+t1.4 t4.2`.
 """
 
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Collection
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from benchmarks.hardware.hosts import host_s
 from benchmarks.hardware.kernels import GPUS, MODELS, Kernels, kernels
 from benchmarks.hardware.training_runs import Run, runs
 from groundwire.forecast import predict
@@ -56,7 +64,11 @@ def step_s(run: Run, slower: float) -> float:
         each_s = (deep_s - _layers_s(run, of, SHALLOW)) / (DEEP - SHALLOW)
         micro_s = deep_s + (model.layers - DEEP) * each_s
     if run.waits:
-        micro_s += model.layers * _alone_s(run, "reduce_scatter", 2 * model.layer_parameters)
+        reduced_s = _alone_s(run, "reduce_scatter", 2 * model.layer_parameters)
+        forward_s, backward_s = host_s(run, model)
+        idle_s = max(0.0, forward_s - of.forward_s)
+        idle_s += max(0.0, backward_s - of.backward_s - reduced_s)
+        micro_s += model.layers * (reduced_s + idle_s)
     return run.accumulation * (micro_s + of.head_s) + of.optimizer_s
 
 
@@ -148,7 +160,8 @@ def _packet_s(run: Run, workload: dict[str, Any]) -> float:
             "links": {"nic": nic, "spine": nic},
         },
         "workload": workload,
-        "collectives": {"backend": "nccl"},
+        # A launch would be SCALE times too long; most are hidden.
+        "collectives": {"backend": "nccl", "launch": "0ns"},
         "transport": {"initial_window": 1000},
         "payload": "timing",
         "predict": ["packet"],
@@ -177,19 +190,27 @@ def fitted(run: Run) -> float:
     raise RuntimeError(f"{run.id}: no time of the tensor cores gives {run.value}")
 
 
-def main() -> None:
-    """Predict all rows, and keep what they give."""
+def main(wanted: Collection[str]) -> None:
+    """Predict all rows, or those that are wanted, and keep what they give."""
+    known = {run.id for run in runs()}
+    if unknown := sorted(set(wanted) - known):
+        found_rows, allowed = " ".join(unknown), " ".join(run.id for run in runs())
+        raise SystemExit(f"error: found rows {found_rows}, allowed: {allowed}")
     found: dict[str, dict[str, float]] = {}
-    slower: dict[str, float] = {}
+    if wanted:
+        found = json.loads(KEPT.read_text(encoding="utf-8"))
+    slower = {run.source: found[run.id]["slower"] for run in runs() if run.id in found}
     for run in sorted(runs(), key=lambda one: not one.fitted):
+        if wanted and run.id not in wanted:
+            continue
         if run.fitted:
             slower[run.source] = round(fitted(run), 4)
         value = rate(run, slower[run.source])
         found[run.id] = {"value": round(value, 4), "slower": slower[run.source]}
         print(run.id, run.value, found[run.id], f"{value / run.value - 1:+.1%}", flush=True)
-    ordered = {run.id: found[run.id] for run in runs()}
+    ordered = {run.id: found[run.id] for run in runs() if run.id in found}
     KEPT.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -42,6 +42,10 @@ missed, and each of these stands in the code with its own (`kernels.py`, `traini
 - optimizers that are not fused, and the clipping of gradients;
 - llm-foundry's `amp_bf16`: parameters are gathered in 32 bits and cast, gradients reduced in 16;
 - DeepSpeed's `overlap_comm: False`: nothing is computed while gradients are reduced;
+- the host of ZeRO-3: its hooks of modules and gradients, by what a BERT took with them in public
+  (`hosts.py`); a device waits where its host takes longer;
+- context parallelism's memory: steps of attention are merged, and gradients summed, in 32 bits, as
+  counted in torch's code;
 - the memory of an A100 of 40 GB, in place of one of 80 GB;
 - BERT's second phase: its sequences are of up to 512 tokens, 288 in the mean.
 
@@ -56,12 +60,15 @@ _CAUSES = """\
 Read off the rows; no experiment stands behind it.
 
 - **Short sequences** (t5.1, t5.2): a microbatch takes 0.67 s with 2,048 tokens, 0.78 s with 4,096
-  and 1.30 s with 8,192. Tokens do not change the host's time, of launches and of ZeRO-3's
-  hooks, and the model has no host. The longest (t5.4) does not fit into memory without
-  `expandable_segments`, by the source; what a full memory costs is not in the model.
+  and 1.30 s with 8,192. Tokens do not change the host's time: launches, and ZeRO-3's hooks. The
+  model's host takes 0.56 s, that of another model and an older DeepSpeed; launches are a tenth of
+  it, by some 170 of them in a layer and 10 us each, and are not added. The longest (t5.4) does not
+  fit into memory without `expandable_segments`, by the source; what a full memory costs is not in
+  the model.
 - **Context parallelism** (t1.8 to t1.10): a token takes 257, 394, 934 and 1,825 us with 1, 2, 4 and
   8 GPUs a sequence. Attention doubles each time, so the rise should too: it is 137, 540 and 891.
-  The second is twice what the others make of it; the source does not tell why.
+  The second is twice what the others make of it; the source does not tell why. Memory in 32 bits
+  beside attention, which is counted, has a tenth of that.
 - **13B on A100** (t4.7, t4.8): the source's rows on 8 GPUs of 40 GB have 44% of the peak at each
   length, those on 16 to 128 have 52%. Nothing in the model tells them apart.
 - **More servers** (t1.4 to t1.6, t4.2): 128 GPUs measure 2 to 3% less than 8, which the model has
@@ -93,8 +100,8 @@ def summary(rows: Sequence[Run], kept: _Kept) -> list[str]:
         f"ratios {_mean(ratios.values()):.1%}, {_within(ratios.values(), 0.03)} within 3%. The "
         f"targets are 8% and 3%. Without {worst}, {errors[worst]:+.0%}, the mean is "
         f"{_mean(rest):.1%}. "
-        "Short sequences with ZeRO-3 and context parallelism of 4 and 8 miss by most: the host and "
-        "the kernels, not the network, whose bytes are nearly all hidden.",
+        "Context parallelism and ZeRO-3's sequences miss by most: kernels, memory and the host, "
+        "not the network, whose bytes are nearly all hidden.",
     ]
 
 

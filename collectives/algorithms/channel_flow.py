@@ -1,4 +1,4 @@
-"""What flows of chunks through channels share: sequences of a channel, messages, receives ahead."""
+"""The common part of flows of chunks through channels: sequences, messages, receives ahead."""
 
 from __future__ import annotations
 

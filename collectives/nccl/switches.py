@@ -15,7 +15,7 @@ from collectives.in_network.node import Aggregator
 from collectives.in_network.of_run import nodes_of, switch_numbers, unable
 from collectives.kinds import Kind
 from collectives.nccl.communicator import Communicator, Tree
-from collectives.nccl.division import MULTICAST
+from collectives.nccl.division import COLLNET, MULTICAST
 from collectives.nccl.tuner import Tuner
 from collectives.program import PROGRAM_KINDS
 from topologies.aggregation_tree import (
@@ -119,6 +119,9 @@ def algorithms_by_switches(spec: Sections, tuner: Tuner) -> frozenset[str]:
         except DoesNotFit:  # told where the collective is planned
             continue
         found |= {one.algorithm for one in choices if one.by_switches}
+    if network_cannot(spec):  # it may be asked for all the same
+        several = {"NVLS"} if tuner.communicator.nodes > 1 else set()
+        found -= {*COLLNET, *several}
     return frozenset(found)
 
 

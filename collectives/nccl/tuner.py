@@ -37,7 +37,7 @@ _DIRECT_SHARE_90 = 0.85
 """The share that CollNetDirect reaches on Hopper and later (ncclTopoTuneModel)."""
 
 _PEER_US = 0.4
-"""What each GPU but one adds to a step of CollNetDirect: it sends to one after the other
+"""The time that each GPU but one adds to a step of CollNetDirect: it sends to one after the other
 (ncclTopoTuneModel)."""
 
 _PAT_BASE_US = 8.0
@@ -174,12 +174,12 @@ class Tuner:
         )
 
     def point_to_point_us(self, protocol: str) -> tuple[float, float]:
-        """What a GPU takes for each message of grouped sends and before the first, which NCCL's
+        """The time of a GPU for each message of grouped sends and before the first, which NCCL's
         model does not have: as in a ring."""
         return self._taken_us("Ring", protocol)
 
     def _taken_us(self, algorithm: str, protocol: str) -> tuple[float, float]:
-        """What a GPU takes for each message, and before the first one."""
+        """The time of a GPU for each message, and before the first one."""
         column = PROTOCOLS.index(protocol)
         step = self.tables.nvlink_latency[algorithm][column]
         base = self.tables.base_latency.get(algorithm, (0.0, 0.0, 0.0))[column]
