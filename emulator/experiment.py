@@ -98,7 +98,7 @@ def run_experiment(
     """
     with ExitStack() as stack:
         # First, so that it imports torch while the fabric is built.
-        launcher = prepared or stack.enter_context(_launcher(spec))
+        launcher = prepared or stack.enter_context(_launcher(spec, kernel.real_time))
         launcher.on_output = lambda stream, line: report(Progress(stream, line))
         fabric, hosts = spec.plan.fabric, spec.plan.hosts
         lossless = any(isinstance(queue, Lossless | Credits) for queue in _queues(fabric))
@@ -296,10 +296,12 @@ def _order(
     launcher.order(order, victims, whole=fault.rank is None, again=again, more_bytes=more_bytes)
 
 
-def _launcher(spec: Spec) -> Launcher:
+def _launcher(spec: Spec, real_time: bool) -> Launcher:
     parts = [spec.of_job(job) for job in spec.jobs] or [spec]
     with_torch = any(part.workload.program is None or makes_trees(part) for part in parts)
-    return Launcher(with_torch)
+    return Launcher(
+        with_torch, preload=emulated(spec).preloaded_natively(spec) if real_time else ()
+    )
 
 
 def _started(

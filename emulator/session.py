@@ -134,6 +134,8 @@ def run_session(
     _refuse_bad_filter(spec)
     programs = programs_of(spec, directory)
     preload = emulated(spec).prepare(spec, polls=bool(programs) and chosen == "virtual")
+    if chosen == "native":
+        preload = (*preload, *emulated(spec).preloaded_natively(spec))
     callers = [
         Caller.here(workload, [*preload, *_of_mpi(spec, workload)]) for workload, _ in programs
     ]

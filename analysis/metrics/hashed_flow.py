@@ -34,9 +34,11 @@ def heavy_flows(run: Run, traffic: TrafficMatrix) -> tuple[HashedFlow, ...]:
     """The heavy flows among the two directions of every logged connection.
 
     None for runs that logged no connections, whose routes leave no choice, whose switches choose by
-    more than a hash, or that have more than
+    more than a hash, whose connections have several subflows, or that have more than
     20,000 heavy flows.
     """
+    if run.spec.transport.flows_per_socket > 1:
+        return ()
     if run.fabric.routing != "ecmp" or not run.fabric.choice.by_headers:
         return ()
     threshold = max(1.0, HEAVY_SHARE * int(traffic.bytes.max(initial=0)))

@@ -47,7 +47,8 @@ class Transport:
 
     With a `carrier`, messages of programs go between ends of another transport. `unknown` says why
     predictors do not know what goes through the sockets; None where they do. Messages of programs
-    that go through sockets have so many `sockets` between two ranks.
+    that go through sockets have so many `sockets` between two ranks, each of which has so many
+    `flows`.
     """
 
     congestion_control: str = "cubic"
@@ -59,6 +60,7 @@ class Transport:
     carrier: Carrier | None = None
     unknown: str | None = None
     sockets: Connections = ONE
+    flows: int = 1
 
     @classmethod
     def of(cls, spec: Sections) -> Transport:
@@ -77,6 +79,7 @@ class Transport:
             carrier=predicted.carrier(spec),
             unknown=predicted.unknown(spec),
             sockets=spec.between_sockets,
+            flows=spec.transport.flows_per_socket,
         )
 
     def carries(self, call: CollectiveCall) -> bool:

@@ -58,7 +58,8 @@ def shared_links(run: Run) -> tuple[SharedLink, ...]:
         except CollectiveError:
             continue  # its ranks send each other unequal parts, of which nobody knows the sizes
     known = [each for each in known if _on_own_hosts(each[0], run.hosts)]
-    if not known or not run.fabric.choice.by_headers:
+    several = run.spec.transport.flows_per_socket > 1
+    if not known or several or not run.fabric.choice.by_headers:
         return ()
     bytes_by_link = _loads(run, known)
     waits = _waits(run, known)

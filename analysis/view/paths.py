@@ -27,6 +27,9 @@ def rank_paths(run: Run) -> tuple[tuple[RankPath, ...], str]:
     if not run.fabric.choice.by_headers:
         kind = run.fabric.choice.kind
         return (), f"Paths are not shown: switches choose by more than a hash (routing {kind})."
+    flows = run.spec.transport.flows_per_socket
+    if flows > 1:
+        return (), f"Paths are not shown: a connection has {flows} subflows."
     setting = setting_of(run)
     carrier = setting.transport.carrier
     if carrier is not None and carrier.values > 1:

@@ -32,6 +32,7 @@ from emulator.linux.messages.formats import (
 from emulator.linux.messages.template import Template
 
 # Constants that pyroute2 does not name (include/uapi/linux/netlink.h, asm-generic/socket.h).
+_NETLINK_ADD_MEMBERSHIP = 1
 _NETLINK_CAP_ACK = 10
 _SO_SNDBUFFORCE = 32
 _SO_RCVBUFFORCE = 33
@@ -116,6 +117,16 @@ class NetlinkSocket:
 
     def fileno(self) -> int:
         return self._socket.fileno()
+
+    def join(self, group: int) -> None:
+        """Hear what is sent to a group. Such a socket is for `messages` alone. Raises OSError."""
+        self._socket.setsockopt(SOL_NETLINK, _NETLINK_ADD_MEMBERSHIP, group)
+
+    def messages(self) -> Iterator[tuple[int, bytes]]:
+        """The type and the body of each message that has come; waits for one. Raises OSError:
+        some were lost (ENOBUFS)."""
+        for kind, _, _, body in self._receive():
+            yield kind, body
 
     def execute(
         self,

@@ -19,6 +19,7 @@ from emulator.linux.netlink import NetlinkSocket
 from emulator.network.blueprint import Blueprint
 from emulator.network.carrier import await_carrier, refresh_link_state
 from emulator.network.coalescing import coalesce_received, disable_segmentation
+from emulator.network.path_manager import PathManager
 from emulator.network.registry import NETNS_DIRECTORY, Session, remove_dead
 from emulator.network.sysctls import TcpSettings, node_sysctls, write_sysctls
 from emulator.ports.arrangement import (
@@ -97,6 +98,8 @@ class Network:
         self.options = options
         self.session: Session | None = None
         self.pause_controller: PauseControl | None = None
+        self.path_manager: PathManager | None = None
+        """That of MPTCP's connections, which a transport's `set_up` makes."""
         self._softnet_before = 0
         self._fallen: set[int] = set()
         self.watch: PortWatch | None = None
@@ -161,6 +164,8 @@ class Network:
             return
         if self.pause_controller is not None:
             self.pause_controller.stop()
+        if self.path_manager is not None:
+            self.path_manager.stop()  # its sockets would keep namespaces
         result = session.remove()
         if result.left:
             raise OSError("could not remove " + "; ".join(result.left))

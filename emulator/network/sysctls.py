@@ -116,6 +116,7 @@ OPTIONAL = frozenset(
         "ipv6/conf/all/disable_ipv6",
         "ipv4/fib_multipath_hash_seed",  # Linux 6.11 and later
         "ipv4/tcp_child_ehash_entries",  # 6.1
+        "gwmptcp/sockets",  # the virtual kernel's: elsewhere a library turns sockets
     }
 )
 """Sysctls that a kernel may lack without the fabric being wrong."""

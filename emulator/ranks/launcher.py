@@ -13,6 +13,7 @@ import re
 import select
 import signal
 import socket
+import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -84,11 +85,16 @@ class Launcher:
     """The fork server and its processes. A context manager: leaving it kills whatever still runs.
 
     Ranks of ours need a server `with_torch`; with `importing` it has a Python import torch for a
-    program's.
+    program's. A server that is to `preload` libraries is a Python of its own.
     """
 
-    def __init__(self, with_torch: bool = True, importing: Importing | None = None) -> None:
-        self._with_torch, self._importing = with_torch, importing
+    def __init__(
+        self,
+        with_torch: bool = True,
+        importing: Importing | None = None,
+        preload: Sequence[Path] = (),
+    ) -> None:
+        self._with_torch, self._importing, self._preload = with_torch, importing, preload
         self.on_output: Callable[[str, str], None] | None = None
         """Gets (stream, line) of what is to be seen at once, of several jobs with the name of the
         job before it."""
@@ -108,6 +114,8 @@ class Launcher:
         pid = os.fork()
         if pid == 0:
             ours.close()
+            if self._preload:
+                _become_preloaded(theirs, self._with_torch, self._preload)
             _fork_server_main(theirs, self._with_torch, self._importing)
         theirs.close()
         self._pid, self._orders = pid, ours
@@ -318,6 +326,29 @@ def _who_waited(words: str, logs: Path, killed: Sequence[int]) -> str:
     doing = dict.fromkeys(killed, Doing(gone=True))
     hang = find_hang(calls, calls.everybody, doing, time.monotonic_ns())
     return "".join(f"\n{line}" for line in (*hang.who_waits(), *hang.who_did_not_come()))
+
+
+def _become_preloaded(orders: socket.socket, with_torch: bool, preload: Sequence[Path]) -> None:
+    """Become a Python that has the libraries, and goes on in `serve_preloaded`; never returns."""
+    orders.set_inheritable(True)
+    program = f"from {__name__} import serve_preloaded; serve_preloaded()"
+    arguments = [sys.executable, "-c", program, str(orders.fileno()), str(int(with_torch))]
+    libraries = [*map(str, preload), *filter(None, [os.environ.get("LD_PRELOAD")])]
+    environment = {
+        **os.environ,
+        "LD_PRELOAD": ":".join(libraries),
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+    }
+    try:
+        os.execve(sys.executable, arguments, environment)
+    finally:
+        os._exit(1)
+
+
+def serve_preloaded() -> None:
+    """The body of a server that `_become_preloaded` has made; never returns."""
+    descriptor, with_torch = map(int, sys.argv[1:])
+    _fork_server_main(socket.socket(fileno=descriptor), bool(with_torch), None)
 
 
 def _fork_server_main(orders: socket.socket, with_torch: bool, importing: Importing | None) -> None:

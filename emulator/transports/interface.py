@@ -37,6 +37,11 @@ class EmulatedTransport(ABC):
         to be started with. Raises VirtualKernelError."""
 
     @abstractmethod
+    def preloaded_natively(self, spec: Spec) -> tuple[Path, ...]:
+        """The libraries that ranks and programs are to be started with on this machine's own
+        kernel. Raises VirtualKernelError: one cannot be compiled."""
+
+    @abstractmethod
     def set_up(self, spec: Spec) -> SetUp | None:
         """Make what hosts need beside their ports, in a network that comes up."""
 

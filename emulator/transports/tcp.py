@@ -29,6 +29,10 @@ class EmulatedTcp(EmulatedTransport):
         """Nothing."""
         return ()
 
+    def preloaded_natively(self, spec: Spec) -> tuple[Path, ...]:
+        """None."""
+        return ()
+
     def set_up(self, spec: Spec) -> SetUp | None:
         """None."""
         return None

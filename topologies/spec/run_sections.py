@@ -13,15 +13,13 @@ from pydantic import (
     PlainValidator,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
 
 from topologies.fabrics.fabric import Fabric, Link
 from topologies.fabrics.selectors import links_between
 from topologies.registration import section_parts
-from topologies.spec.errors import Problem
 from topologies.spec.fabric_section import Integer
 from topologies.spec.queue_section import SpecSection
-from topologies.spec.transports import ABSENT, TRANSPORTS
+from topologies.spec.transports import TRANSPORTS
 from topologies.spec.transports.section import TransportSection
 from topologies.units import (
     RateBps,
@@ -46,19 +44,8 @@ MOST_DRIFT_PPM = 100_000
 
 
 def _as_tcp(value: object) -> object:
-    """A transport that does not say what it is, is TCP. One that is known to be absent is told in
-    words of its own."""
-    if not isinstance(value, dict):
-        return value
-    kind = value.get("kind")
-    if isinstance(kind, str) and kind in ABSENT:
-        problem = Problem(
-            ("transport", "kind"), kind, f"{ABSENT[kind]}; allowed: {', '.join(TRANSPORTS)}"
-        )
-        raise PydanticCustomError(
-            "absent_transport", "{text}", {"text": str(problem), "problems": [problem]}
-        )
-    return {"kind": "tcp"} | value
+    """A transport that does not say what it is, is TCP."""
+    return {"kind": "tcp"} | value if isinstance(value, dict) else value
 
 
 TRANSPORT_SECTIONS = section_parts(

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from analysis.decode.capture_view import CaptureView
 from analysis.decode.segmented import highest_before, starts_of
+from analysis.decode.tcp.multipath import joined_subflows
 from analysis.decode.tcp.pcap import ACK, RST, SYN, Packets
 from analysis.decode.tcp.stream import Direction, Endpoint, TcpConnection
 
@@ -25,9 +26,11 @@ Rows = dict[str, Int64]
 def connections(files: Sequence[Packets]) -> list[TcpConnection]:
     """All TCP connections in these captures, in the order in which they were opened.
 
-    A pair of endpoints that is used again after a new SYN is a new connection.
+    A pair of endpoints that is used again after a new SYN is a new connection. The subflows of
+    MPTCP are one connection, with the first one's ports.
     """
-    rows = _by_connection(_tcp_rows(files))
+    seen = _tcp_rows(files)
+    rows = _by_connection(joined_subflows(files, seen, lambda: _numbers(seen)))
     if not rows["row"].size:
         return []
     connection = rows["connection"]
@@ -109,17 +112,30 @@ def _by_connection(rows: Rows) -> Rows:
     """The rows sorted by connection, with a column `connection` that numbers these from 0."""
     if not rows["row"].size:
         return rows
-    endpoints, ids = np.unique(
-        np.concatenate([rows["source"], rows["destination"]]), return_inverse=True
-    )
-    source, destination = np.split(ids.astype(np.int64), 2)
-    pair = np.minimum(source, destination) * len(endpoints) + np.maximum(source, destination)
+    pair = _pairs(rows)
     life = _lives(rows, pair)
     order = np.lexsort((life, pair))
     fresh = (np.diff(pair[order], prepend=-1) != 0) | (np.diff(life[order], prepend=-1) != 0)
     return {name: column[order] for name, column in rows.items()} | {
         "connection": np.cumsum(fresh) - 1
     }
+
+
+def _numbers(rows: Rows) -> Int64:
+    """The TCP connection of each row, numbered from 0."""
+    pair = _pairs(rows)
+    both = np.unique(np.stack([pair, _lives(rows, pair)]), axis=1, return_inverse=True)[1]
+    return both.reshape(-1).astype(np.int64)
+
+
+def _pairs(rows: Rows) -> Int64:
+    """A number for the two endpoints of each row, whichever has sent it."""
+    endpoints, ids = np.unique(
+        np.concatenate([rows["source"], rows["destination"]]), return_inverse=True
+    )
+    source, destination = np.split(ids.astype(np.int64), 2)
+    pair: Int64 = np.minimum(source, destination) * len(endpoints) + np.maximum(source, destination)
+    return pair
 
 
 def _lives(rows: Rows, pair: Int64) -> Int64:

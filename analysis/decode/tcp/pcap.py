@@ -335,6 +335,18 @@ def _decode_chunk(
     columns["timestamp_echo"][rows] = echo
 
 
+def options_of(packets: Packets, rows: Int64) -> tuple[UInt8, Int64]:
+    """The bytes behind the fixed header of these TCP packets, shape (rows, 40), and how many of
+    them are options that were captured, shape (rows,)."""
+    offset, captured = packets.offset[rows], packets.captured_bytes[rows]
+    version_ihl = packets.data[offset + ETHERNET_HEADER_BYTES]
+    start = ETHERNET_HEADER_BYTES + (version_ihl & 0x0F).astype(np.int64) * 4
+    transport = _gather(packets.data, offset + start, _TRANSPORT)
+    header = (transport["data_offset"] >> 4).astype(np.int64) * 4
+    room = np.clip(np.minimum(header, captured - start) - 20, 0, 40)
+    return transport["options"], room
+
+
 def _gather(data: UInt8, offset: Int64, layout: np.dtype[np.void]) -> npt.NDArray[np.void]:
     """The `layout` structure at every offset, shape (len(offset),)."""
     windows = np.lib.stride_tricks.sliding_window_view(data, layout.itemsize)

@@ -147,6 +147,12 @@ class Flow(Simulator):
                 f"{self.name} gives each pair one path, and entropy gives it {carrier.values}; "
                 "packet follows it, and flow-ideal-ecmp splits messages evenly"
             )
+        flows = paths.setting.transport.flows
+        if flows > 1:
+            raise PredictorError(
+                f"{self.name} gives each connection one path, and MPTCP gives it {flows}; "
+                "flow-ideal-ecmp splits messages evenly"
+            )
         found = paths.hashed(source, destination, carried, groups)
         return found, self._ports(paths.rate_bps, np.arange(paths.links))
 

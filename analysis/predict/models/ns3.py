@@ -154,6 +154,9 @@ def _pair(
         if not paths.setting.fabric.choice.by_headers:
             kind = paths.setting.fabric.choice.kind
             raise PredictorError(f"ns3 gives each pair one path, and routing {kind} several")
+        flows = paths.setting.transport.flows
+        if flows > 1:
+            raise PredictorError(f"ns3 gives each connection one path, and MPTCP {flows}")
         path = paths.hashed([call.ranks[other]], [call.ranks[rank]])[0].tolist()
         routes = []
         # The first hop is known by the pair's own network.

@@ -164,6 +164,11 @@ def network_of(
     has their rows)."""
     if setting.held_by:
         raise PredictorError(f"packet does not follow {setting.held_by}")
+    if setting.transport.flows > 1:
+        raise PredictorError(
+            "packet does not follow MPTCP, whose connections have several subflows; allowed: "
+            "transport.kind: tcp"
+        )
     paths = paths_of(setting)
     carrier = setting.transport.carrier
     fabric = FabricPorts(paths, faults.are_any)

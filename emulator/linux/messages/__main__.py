@@ -11,13 +11,14 @@ import importlib
 from collections.abc import Sequence
 from typing import Any
 
-from pyroute2.netlink import nla, nlmsg, nlmsgerr
+from pyroute2.netlink import ctrlmsg, nla, nlmsg, nlmsgerr
 from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
 from pyroute2.netlink.rtnl.tcmsg import common, sched_codel, sched_fq_codel, tcmsg
 
 from emulator.linux.messages import additions
 from emulator.linux.messages.links import LINKS
 from emulator.linux.messages.queues import OPTIONS, QUEUES
+from emulator.linux.messages.subflows import SUBFLOWS
 
 LAYOUTS: dict[str, Sequence[tuple[str, str]]] = {
     "MESSAGE_HEADER": nlmsg.header,
@@ -56,6 +57,23 @@ ATTRIBUTES: Sequence[tuple[Any, Sequence[str]]] = (
     (ifinfmsg, ("IFLA_OPERSTATE", "IFLA_STATS64")),
     (tcmsg, ("TCA_KIND", "TCA_OPTIONS", "TCA_XSTATS", "TCA_STATS2")),
     (common.stats2, ("TCA_STATS_BASIC", "TCA_STATS_QUEUE")),
+    (
+        ctrlmsg,
+        ("CTRL_ATTR_FAMILY_ID", "CTRL_ATTR_FAMILY_NAME", "CTRL_ATTR_MCAST_GROUPS"),
+    ),
+    (ctrlmsg.mcast_groups, ("CTRL_ATTR_MCAST_GRP_NAME", "CTRL_ATTR_MCAST_GRP_ID")),
+    (
+        additions.mptcp_event,
+        (
+            "MPTCP_ATTR_TOKEN",
+            "MPTCP_ATTR_FAMILY",
+            "MPTCP_ATTR_SADDR4",
+            "MPTCP_ATTR_DADDR4",
+            "MPTCP_ATTR_SPORT",
+            "MPTCP_ATTR_DPORT",
+            "MPTCP_ATTR_SERVER_SIDE",
+        ),
+    ),
     (additions.nldevmsg, ("RDMA_NLDEV_ATTR_DEV_INDEX", "RDMA_NLDEV_ATTR_DEV_NAME")),
 )
 
@@ -80,7 +98,7 @@ def source() -> str:
         lines += [f"{name} = {of_kind[name]}" for name in names]
     for name, fields in LAYOUTS.items():
         lines.append(f"{name} = Layout(*{tuple(tuple(each) for each in fields)!r})")
-    for name, shape in (LINKS | QUEUES | OPTIONS).items():
+    for name, shape in (LINKS | QUEUES | OPTIONS | SUBFLOWS).items():
         payload, blanks = shape.blank()
         places = "".join(f"{type(blank).__name__}{tuple(blank)!r}, " for blank in blanks)
         lines += [

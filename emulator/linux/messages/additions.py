@@ -1,20 +1,62 @@
 """Messages that pyroute2 lacks, in its own classes, fit to be offered upstream: RED, bfifo, what
-netem and tbf were given since, RDMA's netlink; and our own port qdisc, which nobody else has.
+netem and tbf were given since, RDMA's netlink, MPTCP's subflows; and our own port qdisc, which
+nobody else has.
 
 Importing this file makes pyroute2 know the queue disciplines. Formats:
-include/uapi/linux/{netlink,pkt_sched}.h, include/uapi/rdma/rdma_netlink.h,
+include/uapi/linux/{netlink,pkt_sched,mptcp_pm}.h, include/uapi/rdma/rdma_netlink.h,
 `emulator/kernel/gwport.h`.
 """
 
 from __future__ import annotations
 
-from pyroute2.netlink import nla, nlmsg
+from pyroute2.netlink import genlmsg, nla, nlmsg
+from pyroute2.netlink.generic.mptcp import mptcp_msg
 from pyroute2.netlink.rtnl.tcmsg import plugins, sched_netem, sched_tbf
 
 NETLINK_RDMA = 20
 RDMA_NLDEV_CMD_GET, RDMA_NLDEV_CMD_NEWLINK, RDMA_NLDEV_CMD_DELLINK = (
     5 << 10 | command for command in (1, 3, 4)
 )  # RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, command)
+
+MPTCP_PM_CMD_SUBFLOW_CREATE = 10
+
+
+class subflow_msg(genlmsg):
+    """A request of a path manager in user space."""
+
+    nla_map = (
+        *mptcp_msg.nla_map,
+        ("MPTCP_PM_ATTR_TOKEN", "uint32"),
+        ("MPTCP_PM_ATTR_LOC_ID", "uint8"),
+        ("MPTCP_PM_ATTR_ADDR_REMOTE", "pm_addr"),
+    )
+    pm_addr = mptcp_msg.pm_addr
+
+
+class mptcp_event(genlmsg):
+    """An event of a connection or of a subflow."""
+
+    nla_map = (
+        ("MPTCP_ATTR_UNSPEC", "none"),
+        ("MPTCP_ATTR_TOKEN", "uint32"),
+        ("MPTCP_ATTR_FAMILY", "uint16"),
+        ("MPTCP_ATTR_LOC_ID", "uint8"),
+        ("MPTCP_ATTR_REM_ID", "uint8"),
+        ("MPTCP_ATTR_SADDR4", "ip4addr"),
+        ("MPTCP_ATTR_SADDR6", "ip6addr"),
+        ("MPTCP_ATTR_DADDR4", "ip4addr"),
+        ("MPTCP_ATTR_DADDR6", "ip6addr"),
+        ("MPTCP_ATTR_SPORT", "be16"),
+        ("MPTCP_ATTR_DPORT", "be16"),
+        ("MPTCP_ATTR_BACKUP", "uint8"),
+        ("MPTCP_ATTR_ERROR", "uint8"),
+        ("MPTCP_ATTR_FLAGS", "uint16"),
+        ("MPTCP_ATTR_TIMEOUT", "uint32"),
+        ("MPTCP_ATTR_IF_IDX", "int32"),
+        ("MPTCP_ATTR_RESET_REASON", "uint32"),
+        ("MPTCP_ATTR_RESET_FLAGS", "uint32"),
+        ("MPTCP_ATTR_SERVER_SIDE", "uint8"),
+    )
 
 
 class sched_bfifo:

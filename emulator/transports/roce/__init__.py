@@ -56,6 +56,10 @@ class EmulatedRoce(EmulatedTransport):
         verbs_library()
         return (polling_library(),) if polls else ()
 
+    def preloaded_natively(self, spec: Spec) -> tuple[Path, ...]:
+        """None."""
+        return ()
+
     def set_up(self, spec: Spec) -> SetUp | None:
         """A device on each port of a host."""
         return devices_by(_of(spec))

@@ -15,11 +15,5 @@ It is not where packets are queued: ports have queue disciplines. Three names to
 docs/howto/add-a-transport.md adds one.
 """
 
-TRANSPORTS = ("tcp", "roce", "udp", "mrc")
+TRANSPORTS = ("tcp", "roce", "udp", "mrc", "mptcp")
 """The registration of transports."""
-
-ABSENT = {
-    "mptcp": "the virtual kernel is built without MPTCP. Several flows of two ranks are "
-    "{kind: roce, connections: 4}, {kind: mrc}, or {kind: udp, ports: 4} (docs/paths.md)"
-}
-"""Transports that users ask for and that there are not, with what to say of them."""

@@ -44,6 +44,11 @@ class TransportSection(SpecSection, ABC):
         return ONE
 
     @property
+    def flows_per_socket(self) -> int:
+        """How many flows a socket's bytes go by, each with ports of its own."""
+        return 1
+
+    @property
     def own_class(self) -> TrafficClassName:
         """The class of its packets, where it is not that of the ranks' sockets."""
         return None

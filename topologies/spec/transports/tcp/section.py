@@ -15,8 +15,8 @@ BUFFER_LIMIT_BYTES = 2**31 - 1
 """The socket buffer sysctls are signed 32-bit integers."""
 
 
-class TcpTransport(TransportSection):
-    """TCP as the hosts run it.
+class SocketsTransport(TransportSection):
+    """TCP's keys, which all have whose ranks send by sockets.
 
     `ecn` None negotiates it when the congestion control is dctcp or a queue marks.
     `min_rto` is the route's rto_min (200 ms is Linux's TCP_RTO_MIN), `initial_window` the route's
@@ -27,7 +27,6 @@ class TcpTransport(TransportSection):
     """
 
     of_programs: ClassVar[bool] = False
-    kind: Literal["tcp"] = "tcp"
     congestion_control: Literal["cubic", "dctcp", "bbr", "reno"] = "cubic"
     rcvbuf_bytes: SizeBytes = Field(
         default=16_000_000, alias="rcvbuf", ge=4096, le=BUFFER_LIMIT_BYTES
@@ -45,16 +44,22 @@ class TcpTransport(TransportSection):
     )
 
     @property
-    def tcp(self) -> TcpTransport:
-        """Itself."""
-        return self
-
-    @property
     def between_ranks(self) -> Connections:
         """Sockets, by which a split message goes in parts of any size from the smallest on."""
         return Connections(
             self.connections, self.spread == "split", least_bytes=self.smallest_part_bytes
         )
+
+
+class TcpTransport(SocketsTransport):
+    """TCP as the hosts run it."""
+
+    kind: Literal["tcp"] = "tcp"
+
+    @property
+    def tcp(self) -> TcpTransport:
+        """Itself."""
+        return self
 
     def words(self, ecn: bool) -> str:
         """With its congestion control."""

@@ -1,0 +1,1 @@
+"""MPTCP, sockets of several subflows, in a spec."""
