@@ -67,6 +67,8 @@ ROUTINGS = {
 """All kinds but `weighted`, which is `ecmp` where all next hops are worth as much."""
 TRANSPORTS = {
     "TCP": "{kind: tcp}",
+    "TCP, 4 sockets": "{kind: tcp, connections: 4}",
+    "MPTCP, 4 subflows": "{kind: mptcp, subflows: 4}",
     "DCTCP": "{kind: tcp, congestion_control: dctcp}",
     "RoCE, go-back-N": "{kind: roce, path_mtu: 4096}",
     "RoCE, selective": "{kind: roce, path_mtu: 4096, loss_recovery: selective-repeat}",

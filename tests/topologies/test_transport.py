@@ -43,9 +43,19 @@ def test_programs_can_use_roce_and_tcp_beside_it() -> None:
     [
         ("{kind: quic}", _PROGRAM, "transport.kind: found quic; allowed: tcp, roce"),
         (
-            "{kind: mptcp, subflows: 4}",
+            "{kind: mptcp, subflows: 65}",
             _PROGRAM,
-            "line 4: transport.kind: found mptcp; the virtual kernel is built without MPTCP",
+            "line 4: transport.subflows: found 65; expected at most 64",
+        ),
+        (
+            "{kind: mptcp, ports: 4}",
+            _PROGRAM,
+            "transport.ports: found 4; unknown key; allowed: kind, congestion_control",
+        ),
+        (
+            "{subflows: 4}",
+            _PROGRAM,
+            "transport.subflows: found 4; unknown key; allowed: kind, congestion_control",
         ),
         (
             "{kind: roce, congestion_control: swift}",
