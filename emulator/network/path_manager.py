@@ -33,7 +33,7 @@ from emulator.linux.mptcp import (
 from emulator.linux.netlink import NetlinkError, NetlinkSocket
 
 _GONE = (errno.EINVAL, errno.ENOTCONN, errno.ESRCH)
-"""What the kernel says of a connection that has closed before its subflow is made."""
+"""The kernel says so of a connection that has closed before its subflow is made."""
 
 
 @dataclass(frozen=True, slots=True)

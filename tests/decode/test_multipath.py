@@ -139,15 +139,16 @@ def test_streams_are_what_was_written(tmp_path: Path, seed: int) -> None:
     packets = talk.capture(tmp_path / "a.pcap")
     (found,) = connections([packets])
     assert (found.forward.source.port, found.forward.destination.port) == (40_000, _PORT)
-    for side, direction in zip(talk.sides, found.directions, strict=True):
+    others = talk.sides[::-1]
+    for end, other, direction in zip(talk.sides, others, found.directions, strict=True):
         assert direction.origin_known
-        assert direction.length_bytes == len(side.stream)
-        assert direction.read(0, len(side.stream)) == side.stream
-        assert direction.is_whole(0, len(side.stream))
+        assert direction.length_bytes == len(end.stream)
+        assert direction.read(0, len(end.stream)) == end.stream
+        assert direction.is_whole(0, len(end.stream))
         # Each packet once, whatever its subflow.
         (view,) = direction.views
-        assert len(view.rows) == sum(frame[IP].src == side.address for frame in talk.frames)
-        assert int(max(view.acknowledged)) <= len(talk.sides[1 - talk.sides.index(side)].stream)
+        assert len(view.rows) == sum(frame[IP].src == end.address for frame in talk.frames)
+        assert int(max(view.acknowledged)) <= len(other.stream)
 
 
 def test_a_subflow_without_its_connections_handshake_stays_alone(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def _uplinks(directory: Path) -> list[int]:
 
 
 def test_subflows_take_both_of_two_paths(tmp_path: Path) -> None:
-    """A connection of TCP has one of two uplinks of 50 Gb/s. Of 8 subflows each uplink has some
+    """A connection of TCP has one of two uplinks of 50 Gb/s. Both have some of 8 subflows
     (all by one: 2 in 2^8), so that both carry a part, and a message takes less time than one
     uplink needs for its payload, though more than both need."""
     over_one_ns = _BYTES * 8 / 50

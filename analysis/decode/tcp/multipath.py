@@ -1,9 +1,9 @@
 """The subflows of an MPTCP connection (RFC 8684) taken for one TCP connection: that of the first
 subflow, with the numbers of the connection's data in place of those of the subflows.
 
-What is then put together from packets is the stream that programs wrote, whichever way its bytes
-went. Handshakes say which subflows belong together: a connection's keys have tokens, and whoever
-joins it names one. Subflows of which no capture has the connection's handshake stay TCP
+The stream that is then put together from packets is the one that programs wrote, whichever way its
+bytes went. Handshakes say which subflows belong together: a connection's keys have tokens, and
+whoever joins it names one. Subflows of which no capture has the connection's handshake stay TCP
 connections of their own.
 """
 
@@ -142,7 +142,7 @@ def _changed(
     loaded = (payload > 0) & ~opens
     sequence[loaded] = data[loaded]
     acknowledged = mappings.acknowledged[mine]
-    # What a packet does not say is as in the one before it, seen from the same place.
+    # A number that a packet does not say is that of the one before it, seen from the same place.
     view = np.unique(
         np.stack([of_connection[subflow], side, rows["file"][mine]]), axis=1, return_inverse=True
     )[1].reshape(-1)

@@ -37,7 +37,7 @@ class Mappings:
 
 @dataclass(frozen=True)
 class Options:
-    """Where in the bytes of each packet its options are; -1: it has none. Shape (packets,)."""
+    """The places in the bytes of each packet of its options; -1: it has none. Shape (packets,)."""
 
     options: UInt8
     capable: Int64
@@ -64,7 +64,7 @@ class Options:
         rows = np.flatnonzero(self.dss >= 0)
         flags = self.options[rows, self.dss[rows] + 3].astype(np.int64)
         has_ack, has_map = flags & _ACK != 0, flags & _MAPS != 0
-        # Of 8 bytes the lower 4 are last.
+        # The lower 4 bytes of 8 are last.
         ack_bytes = np.where(has_ack, np.where(flags & _LONG_ACK != 0, 8, 4), 0)
         at = self.dss[rows] + 4
         acks = np.flatnonzero(has_ack)
