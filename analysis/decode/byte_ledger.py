@@ -146,7 +146,7 @@ def split(
     # A packet that is partly new is taken to repeat its beginning, as a retransmission that
     # was merged with new data does; only the count per packet is exact in other cases.
     begin, end = position[loaded], (position + payload)[loaded]
-    fresh = begin + np.minimum(_repeated(begin, end, seen[loaded]), end - begin)
+    fresh = begin + np.minimum(repeated_bytes(begin, end, seen[loaded]), end - begin)
     new, again = np.flatnonzero(end > fresh), np.flatnonzero(fresh > begin)
     piece, entry, preamble, data = entries.cut(direction[loaded][new], fresh[new], end[new])
     add("preamble_bytes", 0, seen[loaded][new][piece], entry, preamble)
@@ -197,8 +197,9 @@ def _joined(arrays: Sequence[Int64]) -> Int64:
     return np.concatenate([np.zeros(0, dtype=np.int64), *arrays])
 
 
-def _repeated(start: Int64, end: Int64, view: Int64) -> Int64:
-    """Bytes of each packet's payload that an earlier packet of its view carried already."""
+def repeated_bytes(start: Int64, end: Int64, view: Int64) -> Int64:
+    """Bytes of each packet's payload that an earlier packet of its view carried already. `view` has
+    the ascending number of each one's view."""
     again = np.zeros(len(start), dtype=np.int64)
     top = highest_before(end, view, 0)
     # Where every packet goes on where the one before it ended, nothing is repeated.

@@ -11,6 +11,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from analysis.decode.byte_ledger import repeated_bytes
 from analysis.decode.capture_view import CaptureView, Connection
 from analysis.decode.segmented import SortedSegments, highest_before, offsets_of, starts_of
 from analysis.decode.tcp.pcap import ECN_CE, Packets
@@ -112,11 +113,18 @@ def sent_and_received(
 
 
 def sent_again(sent: PayloadPackets) -> Bool:
-    """For each packet, whether a part of it had been sent before. Shape (packets,)."""
+    """For each packet, whether it had been sent before. Shape (packets,). The subflows of MPTCP send
+    a stream out of its order: a packet that fills a hole is sent for the first time."""
     highest = highest_before(sent.end, sent.direction, 0)
-    repeats = np.ones(len(sent), dtype=np.bool_)
-    repeats[sent.firsts] = False
-    again: Bool = repeats | (sent.position < np.minimum(highest, sent.end)) & (sent.end <= highest)
+    again: Bool = np.ones(len(sent), dtype=np.bool_)
+    again[sent.firsts] = False
+    behind = ~again & (sent.position < sent.end) & (sent.end <= highest)
+    if behind.any():
+        inside = np.isin(sent.direction, np.unique(sent.direction[behind]))
+        part = sent.take(inside)
+        repeated = np.zeros(len(sent), dtype=np.int64)
+        repeated[inside] = repeated_bytes(part.position, part.end, part.direction)
+        again |= behind & (repeated > 0)
     return again
 
 
