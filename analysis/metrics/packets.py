@@ -113,8 +113,8 @@ def sent_and_received(
 
 
 def sent_again(sent: PayloadPackets) -> Bool:
-    """For each packet, whether it had been sent before. Shape (packets,). The subflows of MPTCP send
-    a stream out of its order: a packet that fills a hole is sent for the first time."""
+    """For each packet, whether it had been sent before. Shape (packets,). The subflows of MPTCP
+    send a stream out of its order: a packet that fills a hole is sent for the first time."""
     highest = highest_before(sent.end, sent.direction, 0)
     again: Bool = np.ones(len(sent), dtype=np.bool_)
     again[sent.firsts] = False
