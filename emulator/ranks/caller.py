@@ -17,8 +17,8 @@ from typing import Any
 from emulator.ranks.script import script_importing, script_of
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import CommandWorkload
-from workloads.models.kernel_table import read_kernel_table
-from workloads.models.operation_times import OperationTimes, read_operation_times
+from workloads.models.operation_times import OperationTimes
+from workloads.models.times_file import read_times_of
 from workloads.observer.forks import can_fork
 from workloads.virtual_gpu.building import Torch, VirtualGpuError, library_for
 
@@ -135,8 +135,7 @@ def times_for(workload: CommandWorkload) -> OperationTimes | None:
     """Those that a workload is charged by, None without. Raises OperationTimesError."""
     if workload.charge_by is None:
         return None
-    path = Path(workload.charge_by)
-    return read_kernel_table(path) if path.suffix == ".csv" else read_operation_times(path)
+    return read_times_of(Path(workload.charge_by))
 
 
 def write_times(times: OperationTimes, run_directory: Path) -> None:

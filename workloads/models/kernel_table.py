@@ -56,6 +56,16 @@ def read_kernel_table(path: Path) -> OperationTimes:
     return OperationTimes(times, of_device=True, typed=typed)
 
 
+def write_kernel_table(path: Path, times: OperationTimes) -> None:
+    """Write times as such a table. Raises OSError."""
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(_COLUMNS)
+        for operator, shapes, types, ns in times.typed_json():
+            written = ";".join("x".join(map(str, shape)) for shape in shapes)
+            writer.writerow((operator, written, types, ns))
+
+
 def _shape(path: Path, number: int, text: str) -> tuple[int, ...]:
     if re.fullmatch(r"\d{1,15}(x\d{1,15})*", text.strip()) is None:
         raise _bad(path, number, "shapes", text, "shapes such as 64x128;128x32")

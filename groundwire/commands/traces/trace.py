@@ -23,6 +23,7 @@ from analysis.exporters.write import TraceFormat, write_trace_as
 from analysis.runs.run import load_run
 from groundwire.commands.console.outcome import BAD_INPUT, outcome
 from groundwire.commands.traces.disguise import obfuscate, synthesize
+from groundwire.commands.traces.kernels import kernels
 from groundwire.commands.traces.options import (
     DeviceChoice,
     DeviceOption,
@@ -214,5 +215,6 @@ def _print(summary: Summary) -> None:
 
 
 trace_app.command()(replay)
+trace_app.command()(kernels)
 trace_app.command()(obfuscate)
 trace_app.command()(synthesize)
