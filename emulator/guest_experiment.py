@@ -25,6 +25,7 @@ from emulator.ranks.failures.hang_watch import RunHangs
 from emulator.ranks.launcher import Launcher, RankFailed
 from emulator.ranks.program_jobs import EarlyImport
 from topologies.fabrics.fabric import Fabric
+from topologies.spec.payload_scaling import wire_spec
 from topologies.spec.spec import load_spec
 
 SPEC_FILE = "spec.yaml"
@@ -50,7 +51,7 @@ def main(directory: Path) -> int:
 
 def _run(directory: Path, launcher: Launcher | None) -> int:
     try:
-        spec = load_spec(directory / SPEC_FILE)
+        spec = wire_spec(load_spec(directory / SPEC_FILE))
 
         def arrange(fabric: Fabric) -> QueueArrangement:
             return QueueArrangement(fabric, spec.seed, sampling_of(spec, fabric))

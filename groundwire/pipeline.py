@@ -293,11 +293,12 @@ def _simulated(spec: Spec) -> dict[str, str | bytes]:
     from simulation.building import engine_program
     from simulation.columns import pack
     from simulation.failure import SimulationError
+    from topologies.spec.payload_scaling import wire_spec
 
     if spec.jobs:
         raise KernelRefused("network: simulated: found several jobs; expected one workload")
     try:
-        columns = b"".join(pack(network_columns(spec, meshes=MESHES)))
+        columns = b"".join(pack(network_columns(wire_spec(spec), meshes=MESHES)))
         return {COLUMNS_FILE: columns, ENGINE_FILE: str(engine_program())}
     except (PredictorError, SimulationError) as error:
         raise KernelRefused(f"network: simulated: {error}") from error

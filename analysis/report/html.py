@@ -24,6 +24,7 @@ from topologies.spec.run_sections import (
     Partition,
     WrongClock,
 )
+from topologies.spec.spec import Spec
 from topologies.units import format_rate, format_size, format_time
 
 PAGE_WIDTH = 1080.0
@@ -95,11 +96,19 @@ def _facts(run: RunFigures) -> tuple[tuple[str, str], ...]:
         ("faults", "; ".join(map(_fault, spec.faults)) or "none"),
         ("kernel", f"{environment.kernel}, Linux {environment.kernel_release}"),
         *((("network", "simulated by the packet engine"),) if environment.simulated else ()),
+        *_payload(spec),
         ("scale", scale),
         ("seed", str(environment.seed)),
         ("wall time", duration(environment.wall_s * 1e9)),
         ("versions", ", ".join(f"{k} {v}" for k, v in environment.versions.items())),
     )
+
+
+def _payload(spec: Spec) -> tuple[tuple[str, str], ...]:
+    program = spec.workload.program
+    if program is None or program.payload_share == 1:
+        return ()
+    return (("payload", f"{program.scale_payload}, over links with that share of their rates"),)
 
 
 def links_in_words(links: Sequence[Link]) -> str:

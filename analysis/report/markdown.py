@@ -28,6 +28,8 @@ def _run(run: RunFigures) -> list[str]:
     parts = [f"## {_escape(run.label)}"]
     if result["valid"]:
         simulated = ", simulated network" if result.get("network") == "simulated" else ""
+        if "scale_payload" in result:
+            simulated += f", {result['scale_payload']} of the payload"
         parts.append(f"**Valid** ({result['kernel']} kernel{simulated}).")
     else:
         reasons = "".join(f"\n- {_escape(reason)}" for reason in result["invalid_reasons"])

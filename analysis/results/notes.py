@@ -21,6 +21,7 @@ from analysis.runs.faults import FaultSpan, fault_events, fault_spans
 from analysis.runs.mpi_messages import MPI_MESSAGES, described, load_mpi_messages
 from analysis.runs.records import CapturedRecord
 from analysis.runs.run import Run
+from topologies.spec.payload_scaling import LEAST_BYTES
 from topologies.spec.run_sections import WrongClock
 from topologies.spec.spec import Spec
 from topologies.units import format_size
@@ -72,6 +73,7 @@ def notes_of(run: Run) -> list[str]:
         return own + _of_spinners(run) + of_network
     return [
         *_of_network(run),
+        *_of_share(run),
         *_of_compute(run),
         *_of_sources(run),
         *_of_groups(run),
@@ -93,6 +95,30 @@ def _of_network(run: Run) -> list[str]:
         f"({simulated.packets:,} packets, {simulated.hops:,} hops), of which ports have totals "
         "alone; ranks met over the emulated one, which is not counted"
     ]
+
+
+def _of_share(run: Run) -> list[str]:
+    program = run.spec.workload.program
+    if program is None or program.payload_share == 1:
+        return []
+    records = [each for log in run.ranks for each in log.collectives]
+    scaled = [each for each in records if each.payload_bytes is not None]
+    whole = [each.size_bytes for each in records if each.payload_bytes is None]
+    large = [size for size in whole if size > LEAST_BYTES]
+    said = (
+        f"{program.scale_payload} of each large message was sent, over links and queues of that "
+        f"share of their rates and sizes ({sum(each.size_bytes for each in scaled):,} bytes for "
+        f"{sum(each.payload_bytes or 0 for each in scaled):,}, by all ranks' records): times are "
+        "those of the whole, but for frames, each of which stands for "
+        f"{program.payload_share}; sizes, rates, bandwidths, counters and predictions are of what "
+        "was sent, and payload_bytes is the whole"
+    )
+    if large:
+        said += (
+            f"; {len(large):,} messages of up to {format_size(max(large))} were sent whole, as "
+            f"they may have contents, and take up to {program.payload_share} times as long"
+        )
+    return [said]
 
 
 def _of_payload(run: Run) -> list[str]:

@@ -34,6 +34,7 @@ from analysis.runs.records import GroupRecord
 from analysis.runs.run import RESULT_SCHEMA, Run
 from collectives.call import CollectiveError
 from topologies.spec.queue_section import trims
+from topologies.spec.spec import Spec
 
 POSTING_TIMES, PORTS = "posting_times", "ports"
 """Knowledge of a prediction about the run that it is held against (`conditioned`): when collectives
@@ -69,6 +70,7 @@ def assemble(run: Run, predictions: Predictions, judged: JudgedRun) -> dict[str,
         "name": run.spec.name,
         "kernel": environment.kernel,
         **({} if environment.simulated is None else {"network": "simulated"}),
+        **scaled_payload(run.spec),
         "valid": judged.verdict.valid,
         "invalid_reasons": judged.verdict.reasons,
         "judged": _judged(judged),
@@ -89,6 +91,13 @@ def assemble(run: Run, predictions: Predictions, judged: JudgedRun) -> dict[str,
         )
         if section is not None
     }
+
+
+def scaled_payload(spec: Spec) -> dict[str, str]:
+    """The share of large messages that was sent, where it is not all."""
+    program = spec.workload.program
+    scaled = program is not None and program.payload_share > 1
+    return {"scale_payload": program.scale_payload} if program is not None and scaled else {}
 
 
 def _measured_iterations(run: Run) -> list[dict[str, Any]]:
@@ -166,7 +175,14 @@ def _row(
         }
         | _members_row(collective, group, world)
         | _program_row(collective)
+        | _payload_row(collective)
     )
+
+
+def _payload_row(collective: MeasuredCollective) -> dict[str, int]:
+    """The size of the whole message, where a part of it was sent."""
+    whole = [each.payload_bytes for each in collective.by_rank.values() if each.payload_bytes]
+    return {"payload_bytes": max(whole)} if whole else {}
 
 
 def _target_gbps(gbps: float | None, scale: int) -> float | None:

@@ -71,6 +71,8 @@ class IterationRecord(Record):
     """How many indices a virtual GPU's forward passes looked up in an embedding."""
     launched_ns: int | None = None
     """When the host had launched all of it on a virtual GPU."""
+    launches: int | None = None
+    """How many kernels and collectives the host had launched by then."""
 
 
 class ComputeRecord(Record):
@@ -132,6 +134,12 @@ class CollectiveRecord(Record):
     stream: int | None = None
     """The stream of a virtual GPU that it ran on; `posted_ns` is when the host posted it."""
     posted_ns: int | None = None
+    number: int | None = None
+    """Among what the host launched on a virtual GPU; `after` are launches on other streams that it
+    waits for."""
+    after: list[int] = Field(default_factory=list)
+    payload_bytes: int | None = None
+    """The size of the whole message, where `size_bytes` of it were sent."""
     uneven: bool = False
     """Whether ranks send each other unequal parts, so that the size does not say who sends what."""
     messages: list[tuple[int, int, int]] | None = None

@@ -41,6 +41,7 @@ from analysis.runs.records import (
 from topologies.fabrics.fabric import Fabric
 from topologies.registration import function_at
 from topologies.routing.routes import Routes
+from topologies.spec.payload_scaling import wire_spec
 from topologies.spec.spec import Spec, load_spec
 
 if TYPE_CHECKING:
@@ -232,7 +233,7 @@ def load_run(directory: Path | str) -> Run:
     if not (directory / "environment.json").exists():
         raise RunError(f"{directory}: {_why_no_figures(directory)}")
     logs = sorted((directory / "ranks").glob("*.jsonl"))
-    spec = load_spec(spec_path)
+    spec = wire_spec(load_spec(spec_path))
     if spec.jobs:
         return _load_jobs(directory, spec)
     if not logs:

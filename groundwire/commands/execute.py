@@ -157,6 +157,15 @@ def execute(
             "without captures and faults, and faster by far."
         ),
     ] = NetworkChoice.emulated,
+    scale_payload: Annotated[
+        str,
+        typer.Option(
+            metavar="1/N",
+            help="Virtual GPUs: send one byte in N of large messages, over links of one Nth of "
+            "their rates, so that times stay about what they are and packets are fewer. The "
+            "verdict, tables and notes say so.",
+        ),
+    ] = "1",
     tokens: Annotated[
         int | None,
         typer.Option(
@@ -232,14 +241,16 @@ def execute(
         "charge_by": None if charge_by is None else str(charge_by.absolute()),
         "tee": _teed(tee),
         "network": network.value,
+        "scale_payload": scale_payload,
     }
     if gpus_per_host is not None:
         workload["gpus_per_host"] = gpus_per_host
         if ranks is None:
             workload["ranks"] = gpus_per_host
     else:
-        for name, value in (("--contents", contents), ("--tokens", tokens)):
-            if value is not None:
+        options = ("--contents", contents), ("--tokens", tokens), ("--scale-payload", scale_payload)
+        for name, value in options:
+            if value not in (None, "1"):
                 raise ExecRefused(
                     f"{name}: expected --gpus-per-host with it: it is of virtual GPUs"
                 )

@@ -55,7 +55,8 @@ class ComputeSpec(SpecSection):
     that it launches. `contents: full` has all tensors computed; `small` those of integers up to
     `integer_elements` and of floating-point numbers up to `float_elements`. `memory` is a GPU's,
     `host_link` the rate between it and its host, `tokens` how many a whole job's iteration trains
-    on, for its tokens/s.
+    on, for its tokens/s. Where `topk`, `sort` or `argmax` have to choose among values
+    without contents, the choice with index i has a weight of (i + 1) ^ -`routing_skew`.
     """
 
     device: Literal["v100", "a100", "h100", "custom", "none", "real"] = "v100"
@@ -72,6 +73,7 @@ class ComputeSpec(SpecSection):
     memory_bytes: SizeBytes | None = Field(default=None, alias="memory", gt=0)
     host_link_bytes_per_s: BytesPerSecond | None = Field(default=None, alias="host_link", gt=0)
     tokens: Integer | None = Field(default=None, ge=1)
+    routing_skew: Annotated[float, Field(strict=True)] = Field(default=0.0, ge=0, le=10)
 
     @model_validator(mode="after")
     def _complete(self) -> ComputeSpec:

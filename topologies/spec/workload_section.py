@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Union
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, PlainValidator, model_validator
 from pydantic_core import PydanticCustomError
 
 from topologies.registration import named_sections
@@ -307,6 +307,19 @@ def _parse_env(value: object) -> object:
     return {name: _word(text) for name, text in value.items()} if isinstance(value, dict) else value
 
 
+_LARGEST_SHARE = 4096
+
+
+def _parse_share(value: object) -> str:
+    text = str(value).replace(" ", "")
+    if text == "1":
+        return text
+    one, _, many = text.partition("/")
+    if one != "1" or not many.isdecimal() or not 2 <= int(many) <= _LARGEST_SHARE:
+        raise ValueError(f"expected 1 (whole messages), or 1/2 to 1/{_LARGEST_SHARE}")
+    return f"1/{int(many)}"
+
+
 class CommandWorkload(WorkloadSection):
     """A program that is not ours, started once per rank, once per host, or once on the first host,
     with the environment that `torchrun` gives or takes, or `mpirun` takes (docs/exec.md).
@@ -319,7 +332,9 @@ class CommandWorkload(WorkloadSection):
     they took there; those that it lacks take the device's. `gpus_per_host` has torch find so many
     virtual GPUs on each host (docs/virtual-gpu.md), a rank each: on a fabric of `rails` those of a
     server, whose hosts are GPUs. With `network: simulated` what these exchange goes through the
-    compiled simulator (docs/virtual-gpu-simulated.md). The output of the ranks in `tee` is
+    compiled simulator (docs/virtual-gpu-simulated.md). `scale_payload: 1/N` has one byte in N of
+    their large messages sent, over links of a rate that is as much lower. The output of the ranks
+    in `tee` is
     shown as it comes, where these are not rank 0 alone with the rank before each line.
     """
 
@@ -336,6 +351,7 @@ class CommandWorkload(WorkloadSection):
     charge_by: str | None = Field(default=None, min_length=1)
     gpus_per_host: Integer | None = Field(default=None, ge=1, le=64)
     network: Literal["emulated", "simulated"] = "emulated"
+    scale_payload: Annotated[str, PlainValidator(_parse_share)] = "1"
     tee: Literal["all"] | tuple[Annotated[Integer, Field(ge=0)], ...] = (0,)
 
     @property
@@ -366,6 +382,11 @@ class CommandWorkload(WorkloadSection):
     def local_ranks(self) -> int:
         """LOCAL_WORLD_SIZE: the ranks of a server, be that one host of the fabric or several."""
         return self.ranks_per_host if self.gpus_per_host is None else self.gpus_per_host
+
+    @property
+    def payload_share(self) -> int:
+        """N, where one byte in N of a large message is sent."""
+        return int(self.scale_payload.rpartition("/")[2])
 
     @property
     def simulated(self) -> bool:

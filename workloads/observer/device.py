@@ -18,6 +18,7 @@ _MODULE = "_groundwire_gpu"
 _PHASES = ("forward", "backward", "optimizer")
 KERNEL_COLUMNS = (
     "device", "stream", "operator", "phase", "launched_ns", "start_ns", "end_ns", "flops", "bytes",
+    "number", "after",
 )  # fmt: skip
 _TOLD = (
     "{count:,} times {name} read values that have no contents, and was given zeros",
@@ -40,6 +41,7 @@ class DeviceLog:
         self._steps: list[Any] = []
         self._lookups: list[dict[int, int]] = []
         self._launched_ns: list[int] = []
+        self._launches: list[int] = []
 
     def posted(self, work: Any, records: list[dict[str, Any]]) -> bool:
         """Take over an operation that runs on a stream. False for others."""
@@ -48,6 +50,15 @@ class DeviceLog:
             return False
         self._posted.append((collective, records))  # and not the work, which holds its results
         return True
+
+    def sizes(self, records: list[dict[str, Any]]) -> list[tuple[dict[str, Any], int]]:
+        """The bytes that are sent of operations that have just been posted."""
+        collective, _ = self._posted[-1]
+        sizes = collective.sizes[-len(records) :]
+        return [
+            (record, record["size_bytes"] * sent // whole if whole else 0)
+            for record, (whole, sent) in zip(records, sizes, strict=False)
+        ]
 
     def optimizing(self, begins: bool) -> None:
         """An optimizer begins its step, or has made it."""
@@ -61,6 +72,7 @@ class DeviceLog:
         self._steps.append(gpu.record(-1))
         self._lookups.append(gpu.take_lookups())
         self._launched_ns.append(gpu.host_now_ns())
+        self._launches.append(gpu.next_number())
 
     def lines(self) -> list[dict[str, Any]]:
         """All lines, in order of their times, when the devices have done all they were given."""
@@ -83,8 +95,15 @@ class DeviceLog:
     def _collectives(self) -> list[dict[str, Any]]:
         lines = []
         counted = set()
+        after = _after(compiled_part())
+        operations: dict[int, int] = {}
         for collective, records in self._posted:
+            first = operations.get(id(collective), 0)
+            operations[id(collective)] = first + len(records)
+            _tell_sizes(records, collective.sizes[first : first + len(records)])
             for record in records:
+                record["number"] = collective.number
+                record["after"] = after.get(collective.number, [])
                 record["start_ns"], record["end_ns"] = collective.begin_ns, collective.end_ns
                 record["stream"], record["posted_ns"] = collective.stream, collective.posted_ns
                 if collective.end_ns >= 0:
@@ -128,6 +147,7 @@ class DeviceLog:
         for index, end_ns in enumerate(self._ends()):
             line = {"event": "iteration", "index": index, "start_ns": began_ns, "end_ns": end_ns}
             line["launched_ns"] = self._launched_ns[index]
+            line["launches"] = self._launches[index]
             looked_up = self._lookups[index]
             if looked_up:  # the words of a language model have the most rows
                 line["tokens"] = looked_up[max(looked_up)]
@@ -155,12 +175,13 @@ class DeviceLog:
             return
         with open(path, "w") as file:
             file.write(",".join(KERNEL_COLUMNS) + "\n")
+            after = _after(gpu)
             kernels = iter(gpu.kernels())
             while some := list(islice(kernels, 10_000)):
                 file.writelines(
-                    f"{device},{stream},{name},{_PHASES[phase]},{launched_ns},{begin_ns},{end_ns},"
-                    f"{flops},{moved}\n"
-                    for device, stream, name, phase, launched_ns, begin_ns, end_ns, flops, moved in some  # noqa: E501
+                    f"{device},{stream},{name},{_PHASES[phase]},{','.join(map(str, figures))},"
+                    f"{' '.join(map(str, after.get(figures[-1], ())))}\n"
+                    for device, stream, name, phase, *figures in some
                 )
 
     def _notes(self, gpu: Any) -> list[dict[str, Any]]:
@@ -174,3 +195,20 @@ class DeviceLog:
             for what, count in sorted(gpu.not_in_table().items())
         ]
         return [{"event": "note", "text": text} for text in said]
+
+
+def _after(gpu: Any) -> dict[int, list[int]]:
+    """By the number of a launch those on other streams that it waits for."""
+    found: dict[int, list[int]] = {}
+    for number, before in gpu.dependencies():
+        found.setdefault(number, []).append(before)
+    return found
+
+
+def _tell_sizes(records: list[dict[str, Any]], sizes: list[tuple[int, int]]) -> None:
+    """Where not all of a message is sent, its record has the size of what is, and beside it that of
+    the whole. `sizes` are those of what each operation brings, or gets, whole and sent."""
+    for record, (whole, sent) in zip(records, sizes, strict=False):
+        if sent != whole:
+            record["payload_bytes"] = record["size_bytes"]
+            record["size_bytes"] = record["size_bytes"] * sent // whole

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from topologies.spec.compute_section import ComputeSpec
+from topologies.spec.payload_scaling import LEAST_BYTES
 
 # The properties that torch.cuda.get_device_properties tells of the accelerators that a spec can
 # name (NVIDIA's data sheets and CUDA's programming guide). A `custom` device has a H100's.
@@ -66,11 +67,12 @@ def gpu_plan(
     steps_clock: bool = False,
     kept_kernels: int = KEPT_KERNELS,
     simulated: str = "",
+    payload_share: int = 1,
 ) -> dict[str, Any]:
     """The plan for `interpreter/loading.py`. `library` is the directory of `building.library_for`,
     `marks` one that all ranks share, `times` has [operator, shapes, types, nanoseconds] of each,
-    `simulated` is the directory of the simulated network, where there is one. Without a modelled
-    device kernels take no time."""
+    `simulated` is the directory of the simulated network, where there is one. One byte in
+    `payload_share` of a large message is sent. Without a modelled device kernels take no time."""
     modelled = compute.modelled
     return {
         "library": library,
@@ -86,6 +88,9 @@ def gpu_plan(
         "overhead_ns": compute.overhead_ns,
         "shares": compute.shares_plan,
         "launch_ns": compute.launch_ns,
+        "routing_skew": compute.routing_skew,
+        "payload_share": payload_share,
+        "payload_least_bytes": LEAST_BYTES if payload_share > 1 else 0,
         "slowdown": compute.slowdown,
         "steps_clock": steps_clock,
         "kept_kernels": kept_kernels,

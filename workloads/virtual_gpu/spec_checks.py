@@ -16,6 +16,7 @@ def gpu_problems(spec: Sections) -> Iterator[Problem]:
     if workload is None:
         return
     yield from _network_problems(spec, workload)
+    yield from _payload_problems(spec, workload)
     if workload.gpus_per_host is None:
         return
     key, found = ("workload", "gpus_per_host"), str(workload.gpus_per_host)
@@ -42,6 +43,28 @@ def gpu_problems(spec: Sections) -> Iterator[Problem]:
             f"rails with hosts_per_server: {found} does"
         )
         yield Problem(key, found, expected)
+
+
+def _payload_problems(spec: Sections, workload: CommandWorkload) -> Iterator[Problem]:
+    """The parts of a spec that a scaled payload, or invented choices, do not fit."""
+    full = spec.compute.contents == "full"
+    if spec.compute.routing_skew and full:
+        expected = "expected 0 with contents: full, which has all choices real"
+        yield Problem(("compute", "routing_skew"), str(spec.compute.routing_skew), expected)
+    if workload.payload_share == 1:
+        return
+    key, found = ("workload", "scale_payload"), workload.scale_payload
+    if workload.gpus_per_host is None:
+        yield Problem(key, found, "expected 1 without gpus_per_host: it is of virtual GPUs")
+    if full:
+        expected = "expected 1 with compute.contents: full, as contents are sent whole"
+        yield Problem(key, found, expected)
+    if spec.transport.kind != "tcp":
+        expected = "expected tcp with scale_payload: rates of queue pairs are not scaled"
+        yield Problem(("transport", "kind"), spec.transport.kind, expected)
+    if spec.host.charged:
+        expected = "expected no charges with scale_payload: a host has fewer packets"
+        yield Problem(("host",), "charges", expected)
 
 
 def _network_problems(spec: Sections, workload: CommandWorkload) -> Iterator[Problem]:

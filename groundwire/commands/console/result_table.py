@@ -29,6 +29,13 @@ def is_simulated(result: Mapping[str, Any]) -> bool:
     return result.get("network") == "simulated"
 
 
+def _network_in_words(result: Mapping[str, Any]) -> str:
+    """The ways in which the network was not the target's own, behind a title."""
+    said = _SIMULATED if is_simulated(result) else ""
+    share = result.get("scale_payload")
+    return said if share is None else f"{said} ({share} of the payload)"
+
+
 def print_result(result: dict[str, Any], directory: Path, console: OutputConsole) -> None:
     """Print the tables of a result and where its run directory is."""
     predictors = best_first(result["summary"]["error"])
@@ -44,7 +51,7 @@ def print_result(result: dict[str, Any], directory: Path, console: OutputConsole
         console.print_fitting(_titled(result, tables))
     if "gpus" in result:
         console.print()
-        print_gpus(result["gpus"], console, _SIMULATED if is_simulated(result) else "")
+        print_gpus(result["gpus"], console, _network_in_words(result))
     for line in recovery_lines(result.get("recovery")):
         console.print(line, highlight=False)
     if "jobs" in result:
@@ -122,9 +129,9 @@ def _variants(
 
 
 def _titled(result: Mapping[str, Any], tables: list[Figures]) -> list[Figures]:
-    """Tables that say so where the network was simulated."""
-    for table in tables if is_simulated(result) else ():
-        table.title = f"{table.title}{_SIMULATED}"
+    """Tables that say so where the network was simulated, or the payload scaled."""
+    for table in tables:
+        table.title = f"{table.title}{_network_in_words(result)}"
     return tables
 
 
@@ -220,8 +227,11 @@ def _verdict(result: dict[str, Any]) -> str:
         kernel = result["kernel"]
         time = "exact virtual time" if kernel == "virtual" else _why_valid(result.get("judged"))
         wall = f"; {result['wall_s']:.1f} s of wall time" if "wall_s" in result else ""
-        if is_simulated(result):
-            return f"[bold green]VALID[/], SIMULATED network ({kernel} kernel: {time}{wall})"
+        network = ", SIMULATED network" if is_simulated(result) else ""
+        if "scale_payload" in result:
+            network += f", {result['scale_payload']} of the PAYLOAD"
+        if network:
+            return f"[bold green]VALID[/]{network} ({kernel} kernel: {time}{wall})"
         return f"[bold green]VALID[/] ({kernel} kernel: {time}{wall})"
     reasons = "".join(f"\n  - {unstyled(reason)}" for reason in result["invalid_reasons"])
     return f"[bold red]INVALID[/]: do not use these figures{reasons}"

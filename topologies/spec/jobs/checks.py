@@ -119,6 +119,11 @@ def _shared_problems(spec: Sections) -> Iterator[Problem]:
         if device == "real":
             expected = "expected a modelled device, or none, with jobs"
             yield Problem(("jobs", number, "compute", "device"), device, expected)
+        program = job.workload.program
+        if program is not None and program.payload_share > 1:
+            expected = "expected 1 with jobs: others share the links"
+            key = ("jobs", number, "workload", "scale_payload")
+            yield Problem(key, program.scale_payload, expected)
     if all(job.idle for job in spec.jobs):
         yield Problem(("jobs",), "jobs that all do nothing", "expected one that does something")
     programs = {job.name for job in spec.jobs if job.workload.program is not None}

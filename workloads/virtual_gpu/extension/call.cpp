@@ -1,6 +1,7 @@
 #include "call.hpp"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/record_function.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <cstring>
@@ -165,6 +166,7 @@ void Call::run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   }
   {
     c10::impl::ExcludeDispatchKeyGuard keys(excluded);
+    at::RecordFunctionGuard unseen(false);  // a GPU's profile has no operators of how it computes
     HostHandsOut host(to_ == c10::kCPU ? (device < 0 ? current_device() : device) : -1);
     op.callBoxed(stack);
   }

@@ -46,6 +46,9 @@ void configure(const py::dict& plan) {
   settings.overhead_ns = plan["overhead_ns"].cast<int64_t>();
   settings.launch_ns = plan["launch_ns"].cast<int64_t>();
   settings.slowdown = plan["slowdown"].cast<int64_t>();
+  settings.payload_share = plan["payload_share"].cast<int64_t>();
+  settings.payload_least_bytes = plan["payload_least_bytes"].cast<int64_t>();
+  settings.routing_skew = plan["routing_skew"].cast<double>();
   settings.steps_clock = plan["steps_clock"].cast<bool>();
   settings.marks = plan["marks"].cast<std::string>();
   settings.simulated = plan["simulated"].cast<std::string>();
@@ -180,9 +183,12 @@ PYBIND11_MODULE(_groundwire_gpu, m) {
     py::list found;
     for (auto& k : kernels())
       found.append(py::make_tuple(k.stream.first, k.stream.second, k.name, k.phase, k.launched_ns,
-                                  k.begin_ns, k.end_ns, k.flops, k.bytes));
+                                  k.begin_ns, k.end_ns, k.flops, k.bytes, k.number));
     return found;
   });
+  m.def("next_number", &next_number);
+  m.def("dependencies", &dependencies);
+  m.def("profiles_streams", &profiles_streams);
   m.def("communications", [] {
     py::list found;
     for (auto& c : communications())

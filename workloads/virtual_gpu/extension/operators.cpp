@@ -149,6 +149,13 @@ void invent(const std::string& name, const std::vector<IValue>& arguments, bool 
   }
   if (of.dim() == 0) return;
   auto draws = at::rand(of.sizes(), at::TensorOptions().device(at::kCPU));
+  if (settings.routing_skew > 0) {
+    // The largest of u ^ (1 / w) are draws without replacement by weights w (Efraimidis, Spirakis 2006).
+    auto shape = std::vector<int64_t>(of.dim(), 1);
+    shape[at::maybe_wrap_dim(dim, of.dim())] = -1;
+    auto places = at::arange(1, of.size(dim) + 1, at::kFloat).pow(settings.routing_skew);
+    draws = draws.log() * places.view(shape);
+  }
   auto indices = std::get<1>(draws.topk(std::min(count, of.size(dim)), dim));
   auto host = on_host(results.back());
   host.copy_(indices.reshape(host.sizes()));

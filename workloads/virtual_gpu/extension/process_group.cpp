@@ -14,6 +14,7 @@
 
 #include <atomic>
 #include <map>
+#include <numeric>
 
 #include "call.hpp"
 #include "carrier.hpp"
@@ -71,6 +72,17 @@ Wire wire_of(c10::ScalarType type, bool reduces) {
   if (type == at::kBool) return {at::kByte, 1};
   TORCH_CHECK(!reduces, "nccl on a virtual GPU cannot reduce ", type);
   return {at::kByte, int64_t(c10::elementSize(type))};
+}
+
+// How much of a message without contents is sent (`payload_share`), in elements of its wire.
+int64_t sent_of(int64_t elements, c10::ScalarType type) {
+  int64_t least = settings.payload_least_bytes / int64_t(c10::elementSize(type));
+  return std::max(std::min(elements, least), elements / settings.payload_share);
+}
+
+std::vector<int64_t> sent_of(std::vector<int64_t> parts, c10::ScalarType type) {
+  for (auto& each : parts) each = sent_of(each, type);
+  return parts;
 }
 
 // Bytes of a tensor on the device as a CPU tensor, by what is known of it without holding it.
@@ -220,6 +232,9 @@ struct ProcessGroupNCCL final : Backend {
     bool reduces = false, asynchronous = true, any_size = false;
     int peer = -1;        // of a message
     std::string message;  // its name among the run's
+    // In how many equal parts a tensor of either list is sent; or the elements of the parts, on the wire.
+    int64_t in_parts = 1, out_parts = 1;
+    std::vector<int64_t> in_splits = {}, out_splits = {};
   };
 
   // Whether contents are carried at all: by type and size.
@@ -260,23 +275,35 @@ struct ProcessGroupNCCL final : Backend {
       int file = open(mark(name).c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0644);
       if (file >= 0) close(file);
     }
-    auto line = [&](const Tensor& tensor, bool filled) {
+    auto line = [&](const Tensor& tensor, bool filled, int64_t parts, const std::vector<int64_t>& splits) {
       auto wire = wire_of(tensor.scalar_type(), operation.reduces);
-      if (!filled) return zeros(tensor.numel() * wire.each, wire.type);
+      if (!filled) {
+        int64_t elements = tensor.numel() * wire.each;
+        if (carried) return zeros(elements, wire.type);
+        if (splits.empty()) return zeros(sent_of(elements / parts, wire.type) * parts, wire.type);
+        return zeros(std::accumulate(splits.begin(), splits.end(), int64_t{0}), wire.type);
+      }
       auto copy = on_host(tensor).clone(at::MemoryFormat::Contiguous).view(-1);
       if (operation.reduces && tensor.scalar_type() == at::kBool) return copy.to(at::kByte);
       return copy.view(wire.type);
     };
     Tensors in, out;
-    for (auto& tensor : operation.in) in.push_back(line(tensor, known));
+    for (auto& tensor : operation.in) in.push_back(line(tensor, known, operation.in_parts, operation.in_splits));
     for (auto& tensor : operation.out) {
       size_t i = 0;
       while (i < operation.in.size() && !operation.in[i].is_same(tensor)) i++;
-      out.push_back(i < operation.in.size() ? in[i] : line(tensor, false));
+      out.push_back(i < operation.in.size()
+                        ? in[i]
+                        : line(tensor, false, operation.out_parts, operation.out_splits));
     }
     auto work = batch ? batch : c10::make_intrusive<DeviceWork>();
     auto& about = work->collective->about;
     about.type = c10::toString(all[0].scalar_type());
+    about.peer = operation.peer;
+    std::pair<int64_t, int64_t> size{0, 0};
+    for (auto& tensor : all) size.first += tensor.nbytes();
+    for (auto& each : operation.in.empty() ? out : in) size.second += each.nbytes();
+    work->collective->sizes.push_back(size);
     for (auto& tensor : operation.in) about.in_elements += tensor.numel();
     for (auto& tensor : operation.out) about.out_elements += tensor.numel();
     work->device = device;
@@ -333,6 +360,8 @@ struct ProcessGroupNCCL final : Backend {
     collective->about.kind = kind;
     collective->about.group = options->group_name;
     for (auto each : options->global_ranks_in_group) collective->about.ranks.push_back(each);
+    for (int each = 0; options->global_ranks_in_group.empty() && each < size_; each++)
+      collective->about.ranks.push_back(each);
     by->post(*collective);
     collective->carry = [posts = std::move(work->posts)]() mutable {
       std::vector<WorkPtr> started;
@@ -431,7 +460,9 @@ struct ProcessGroupNCCL final : Backend {
   WorkPtr _allgather_base(Tensor& out, Tensor& in, const AllgatherOptions& opts) override {
     TORCH_CHECK(out.numel() == in.numel() * size_,
                 "output tensor size must be equal to world_size times input tensor size");
-    return launch({"_ALLGATHER_BASE", {in}, {out}, false, opts.asyncOp},
+    Operation operation{"_ALLGATHER_BASE", {in}, {out}, false, opts.asyncOp};
+    operation.out_parts = size_;
+    return launch(std::move(operation),
                   [gloo = gloo, opts, size = size_](Tensors& in, Tensors& out) {
                     std::vector<Tensors> all(1);
                     for (auto& part : out[0].chunk(size)) all[0].push_back(part);
@@ -467,7 +498,9 @@ struct ProcessGroupNCCL final : Backend {
     opts.reduceOp = sum_for(given.reduceOp);
     opts.timeout = given.timeout;
     auto whole = std::make_shared<Tensor>();
-    return launch({"_REDUCE_SCATTER_BASE", {in}, {out}, true, given.asyncOp},
+    Operation operation{"_REDUCE_SCATTER_BASE", {in}, {out}, true, given.asyncOp};
+    operation.in_parts = size_;
+    return launch(std::move(operation),
                   [gloo = gloo, opts, whole](Tensors& in, Tensors&) {
                     *whole = in[0];
                     return std::vector<WorkPtr>{gloo->allreduce(in, opts)};
@@ -499,9 +532,16 @@ struct ProcessGroupNCCL final : Backend {
   }
   WorkPtr alltoall_base(Tensor& out, Tensor& in, std::vector<int64_t>& out_splits,
                         std::vector<int64_t>& in_splits, const AllToAllOptions& opts) override {
-    return launch({"ALLTOALL_BASE", {in}, {out}, false, opts.asyncOp, true},
-                  [gloo = gloo, opts, to = in_line(out_splits, out),
-                   from = in_line(in_splits, in)](Tensors& in, Tensors& out) mutable {
+    Operation operation{"ALLTOALL_BASE", {in}, {out}, false, opts.asyncOp, true};
+    operation.in_parts = operation.out_parts = size_;
+    auto to = in_line(out_splits, out), from = in_line(in_splits, in);
+    if (!carries(operation) && settings.payload_share > 1) {
+      auto wire = wire_of(in.scalar_type(), false);
+      operation.out_splits = to = sent_of(std::move(to), wire.type);
+      operation.in_splits = from = sent_of(std::move(from), wire.type);
+    }
+    return launch(std::move(operation),
+                  [gloo = gloo, opts, to, from](Tensors& in, Tensors& out) mutable {
                     return std::vector<WorkPtr>{gloo->alltoall_base(out[0], in[0], to, from, opts)};
                   });
   }
@@ -597,6 +637,8 @@ void install_process_group(pybind11::module_& module) {
       .def_readonly("end_ns", &Collective::end_ns)
       .def_readonly("stream", &Collective::stream)
       .def_readonly("posted_ns", &Collective::posted_ns)
+      .def_readonly("number", &Collective::number)
+      .def_readonly("sizes", &Collective::sizes)
       .def_readonly("stalls", &Collective::stalls);
   py::class_<DeviceWork, DeviceWorkPtr>(module, "DeviceWork", base.attr("Work"))
       .def_property_readonly("collective", [](DeviceWork& work) { return work.collective; });

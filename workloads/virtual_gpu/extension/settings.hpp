@@ -33,6 +33,9 @@ struct Settings {
   int64_t overhead_ns = 0;              // of each kernel, on the device
   int64_t launch_ns = 0;                // of each launch, on the host
   int64_t slowdown = 1;
+  int64_t payload_share = 1;            // of a message without contents, one in so many bytes is sent
+  int64_t payload_least_bytes = 0;      // of a message, so many are sent if it has them
+  double routing_skew = 0;              // invented choices: index i has a weight of (i + 1) ^ -skew
   bool steps_clock = false;             // time passes by waiting only, for tests in one process
   std::string marks;                    // a directory that all ranks share
   std::string simulated;                // that of the simulated network; empty where packets are sent

@@ -9,6 +9,7 @@
 #include "carrier.hpp"
 #include "clock.hpp"
 #include "meter.hpp"
+#include "profiler.hpp"
 #include "watchdog.hpp"
 
 namespace groundwire {
@@ -23,6 +24,8 @@ struct Item {
   Work work{};
   MomentPtr moment;
   CollectivePtr collective;
+  int64_t number = -1;
+  ProfileRowPtr row{};          // while a profile is taken
 };
 
 struct Stream {
@@ -32,6 +35,9 @@ struct Stream {
   CollectivePtr cause;
   std::vector<std::pair<CollectivePtr, std::pair<int64_t, int64_t>>> stalls;  // kept if work follows
   size_t stretch = SIZE_MAX;
+  int64_t number = -1;          // of its last launch
+  Launches behind;              // of others, that its next one waits for
+  int64_t host_waits = 0;       // of the host, that it knows of
 };
 
 std::mutex mutex;
@@ -42,6 +48,10 @@ std::vector<KernelTime> all_kernels;
 std::vector<CommunicationTime> all_communications;
 std::map<const char*, Total> all_totals;
 size_t kept_kernels = 0;  // at most
+int64_t launches = 0;
+std::vector<std::pair<int64_t, int64_t>> all_dependencies;
+Launches host_behind;  // that the host has last waited for
+int64_t host_waits = 0;
 
 void settle_stalls(Stream& stream) {
   for (auto& [collective, stall] : stream.stalls) {
@@ -63,7 +73,8 @@ void log_kernel(const StreamKey& key, Stream& stream, const Item& item, int64_t 
   if (!item.work.copies) meter_busy(key.first, begin_ns, end_ns);
   if (all_kernels.size() < kept_kernels)
     all_kernels.push_back({key, item.work.name, item.work.phase, item.earliest_ns, begin_ns, end_ns,
-                           item.work.flops, item.work.bytes});
+                           item.work.flops, item.work.bytes, item.number});
+  if (item.row) item.row->set_times(begin_ns, end_ns);
   if (item.work.copies) return;
   auto* last = stream.stretch == SIZE_MAX ? nullptr : &all_stretches[stream.stretch];
   if (last && last->end_ns == begin_ns && last->phase == item.work.phase) {
@@ -82,6 +93,7 @@ void log_kernel(const StreamKey& key, Stream& stream, const Item& item, int64_t 
 void end_collective(const StreamKey& key, Stream& own) {
   auto collective = own.pending.front().collective;
   int64_t launched_ns = own.pending.front().earliest_ns;
+  auto row = std::move(own.pending.front().row);
   own.pending.pop_front();
   own.carrying = false;
   own.ns = collective->end_ns = std::max(kernel_now_ns(), collective->begin_ns);
@@ -91,6 +103,7 @@ void end_collective(const StreamKey& key, Stream& own) {
   if (all_communications.size() < kept_kernels)
     all_communications.push_back(
         {key, collective->about, launched_ns, collective->begin_ns, collective->end_ns});
+  if (row) row->set_times(collective->begin_ns, collective->end_ns);
   collective->over = true;
 }
 
@@ -148,9 +161,50 @@ void go_on() {
   changed.notify_all();
 }
 
+void add_launches(Launches& to, const Launches& more) {
+  for (auto& [key, number] : more) {
+    auto [found, is_new] = to.insert({key, number});
+    if (!is_new) found->second = std::max(found->second, number);
+  }
+}
+
+// All that a stream has been given by now.
+Launches launches_of(const StreamKey& key, const Stream& stream) {
+  auto found = stream.behind;
+  if (stream.number >= 0) found[key] = stream.number;
+  return found;
+}
+
+// With the lock held: the host goes on when these are over.
+void host_waited(Launches behind) {
+  if (behind.empty()) return;
+  host_behind = std::move(behind);
+  host_waits++;
+}
+
+// With the lock held: the number of a launch, and what it waits for.
+void order(const StreamKey& key, Stream& stream, Item& item) {
+  if (item.kind == Kind::record) {
+    item.moment->behind = launches_of(key, stream);
+  } else if (item.kind == Kind::wait) {
+    add_launches(stream.behind, item.moment->behind);
+  } else {
+    item.number = launches++;
+    if (item.collective) item.collective->number = item.number;
+    if (stream.host_waits != host_waits) add_launches(stream.behind, host_behind);
+    stream.host_waits = host_waits;
+    if (size_t(item.number) < kept_kernels)
+      for (auto& [other, number] : stream.behind)
+        if (other != key) all_dependencies.push_back({item.number, number});
+    stream.behind.clear();
+    stream.number = item.number;
+  }
+}
+
 // With the lock held: one more item, and all that follows from it.
 void add(const StreamKey& key, Item item) {
   auto& stream = streams[key];
+  order(key, stream, item);
   stream.pending.push_back(std::move(item));
   if (stream.pending.size() > 1) return;
   bool more = advance(key, stream);
@@ -166,7 +220,8 @@ void add(const StreamKey& key, Item item) {
 void run_kernel(const StreamKey& key, int64_t duration_ns, const Work& work) {
   int64_t earliest_ns = host_launch_ns();
   std::lock_guard<std::mutex> guard(mutex);
-  add(key, {Kind::kernel, earliest_ns, duration_ns, work, nullptr, nullptr});
+  auto row = profile_kernel(key, work, earliest_ns);
+  add(key, {Kind::kernel, earliest_ns, duration_ns, work, nullptr, nullptr, -1, std::move(row)});
 }
 
 MomentPtr record_moment(const StreamKey& key) {
@@ -186,7 +241,8 @@ void wait_for(const StreamKey& key, const MomentPtr& moment) {
 void run_collective(const StreamKey& key, const CollectivePtr& collective) {
   int64_t earliest_ns = host_launch_ns();
   std::lock_guard<std::mutex> guard(mutex);
-  add(key, {Kind::collective, earliest_ns, 0, {}, nullptr, collective});
+  auto row = profile_collective(key, collective->about, earliest_ns);
+  add(key, {Kind::collective, earliest_ns, 0, {}, nullptr, collective, -1, std::move(row)});
 }
 
 bool has_come(const MomentPtr& moment) {
@@ -208,6 +264,7 @@ void await_moment(const MomentPtr& moment) {
     std::unique_lock<std::mutex> guard(mutex);
     changed.wait(guard, [&] { return moment->known; });
     ns = moment->ns;
+    host_waited(moment->behind);
   }
   host_reach(ns);
 }
@@ -224,6 +281,7 @@ bool await_moment_until(const MomentPtr& moment, const CollectivePtr& collective
       changed.wait_until(guard, steady_clock::time_point(nanoseconds(until_ns)), told);
     if (!moment->known) return false;
     ns = moment->ns;
+    host_waited(moment->behind);
   }
   host_reach(std::min(ns, until_ns));
   return ns <= until_ns;
@@ -237,6 +295,7 @@ void await_stream(const StreamKey& key) {
     changed.wait(guard, [&] { return stream.pending.empty(); });
     settle_stalls(stream);
     ns = stream.ns;
+    host_waited(launches_of(key, stream));
   }
   host_reach(ns);
 }
@@ -250,11 +309,14 @@ void await_device(int device) {
         return each.first.first != device || each.second.pending.empty();
       });
     });
+    Launches behind;
     for (auto& [key, stream] : streams)
       if (key.first == device) {
         settle_stalls(stream);
         ns = std::max(ns, stream.ns);
+        add_launches(behind, launches_of(key, stream));
       }
+    host_waited(std::move(behind));
   }
   host_reach(ns);
 }
@@ -312,6 +374,16 @@ std::vector<KernelTime> kernels() {
 std::vector<CommunicationTime> communications() {
   std::lock_guard<std::mutex> guard(mutex);
   return all_communications;
+}
+
+int64_t next_number() {
+  std::lock_guard<std::mutex> guard(mutex);
+  return launches;
+}
+
+std::vector<std::pair<int64_t, int64_t>> dependencies() {
+  std::lock_guard<std::mutex> guard(mutex);
+  return all_dependencies;
 }
 
 std::map<std::string, Total> totals() {

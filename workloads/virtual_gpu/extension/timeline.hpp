@@ -18,18 +18,25 @@ namespace groundwire {
 
 using StreamKey = std::pair<int, int64_t>;  // device, number; 0 is the device's default stream
 
+// The number of a launch on each of some streams: the last one that something waits for.
+using Launches = std::map<StreamKey, int64_t>;
+
 class Carrier;
 
 struct Communication {   // what a collective is
   std::string kind, group, type;
   std::vector<int64_t> ranks;
   int64_t in_elements = 0, out_elements = 0;
+  int peer = -1;         // of a message: its other end, a position among the ranks
 };
 
 struct Collective {
   Communication about;
   int64_t begin_ns = -1, end_ns = -1;
   int64_t stream = 0, posted_ns = -1;  // when the host posted it
+  int64_t number = -1;                 // among the launches of the process
+  // What each of its operations brings, or gets, and how much of that is sent; bytes.
+  std::vector<std::pair<int64_t, int64_t>> sizes;
   std::atomic<bool> over{false};
   std::string error;             // known when it has failed
   std::atomic<int64_t> failed_ns{-1};
@@ -45,6 +52,7 @@ struct Moment {          // of an event's record
   bool known = false;
   int64_t ns = 0;
   CollectivePtr cause;   // the collective that its stream last waited for
+  Launches behind;       // that are over then
 };
 using MomentPtr = std::shared_ptr<Moment>;
 
@@ -65,7 +73,7 @@ struct KernelTime {      // for a trace
   StreamKey stream;
   const char* name;
   int phase;
-  int64_t launched_ns, begin_ns, end_ns, flops, bytes;
+  int64_t launched_ns, begin_ns, end_ns, flops, bytes, number;
 };
 
 struct CommunicationTime {
@@ -101,6 +109,10 @@ void keep_kernels(int64_t at_most);  // and communications
 std::vector<Stretch> stretches();
 std::vector<KernelTime> kernels();
 std::vector<CommunicationTime> communications();
+// Launches of kernels and collectives are numbered in their order. Pairs of a launch and one before it on
+// another stream, or for which the host has waited in between: the first begins when the second is over.
+int64_t next_number();
+std::vector<std::pair<int64_t, int64_t>> dependencies();
 std::map<std::string, Total> totals();
 
 }  // namespace groundwire

@@ -34,6 +34,10 @@ class KernelEvent(NamedTuple):
     end_ns: int
     flops: int
     bytes: int
+    number: int = -1
+    """Among the launches of its process."""
+    after: tuple[int, ...] = ()
+    """Launches on other streams that it waits for."""
 
 
 class CommunicationEvent(NamedTuple):

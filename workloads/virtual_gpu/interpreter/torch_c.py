@@ -38,6 +38,25 @@ def complete(C: Any, gpu: Any, plan: dict[str, Any]) -> None:
         return made
 
     C._c10d_init = c10d_init
+    make_autograd = C._autograd_init
+
+    def autograd_init() -> Any:
+        made = make_autograd()
+        if gpu.profiles_streams():
+            _complete_profiler(C._autograd)
+        return made
+
+    C._autograd_init = autograd_init
+
+
+def _complete_profiler(autograd: Any) -> None:
+    """A wheel for CPUs says that Kineto knows of nothing else; the compiled part tells it."""
+    known = autograd._supported_activities
+
+    def supported_activities() -> Any:
+        return known() | {sys.modules["torch._C._profiler"].ProfilerActivity.CUDA}
+
+    autograd._supported_activities = supported_activities
 
 
 def _properties(plan: dict[str, Any]) -> Any:
