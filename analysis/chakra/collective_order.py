@@ -60,9 +60,9 @@ class _Following:
                 self._followers[rank, before].append((rank, id))
         self._orders: list[list[int]] = [[] for _ in graphs]
         self._ends: list[tuple[int, _Place]] = []
-        # By rank, and whether it is the host's.
-        self._queued: dict[tuple[int, bool], list[int]] = defaultdict(list)
-        self._computing: set[tuple[int, bool]] = set()
+        # By rank, and the line in which they follow each other.
+        self._queued: dict[tuple[int, int], list[int]] = defaultdict(list)
+        self._computing: set[tuple[int, int]] = set()
         # Ends of messages that wait for the other one, by what both have in common.
         self._waiting: dict[Hashable, deque[_Place]] = defaultdict(deque)
         self._expected = Counter(
@@ -92,7 +92,7 @@ class _Following:
         rank, id = place
         node = self._nodes[place]
         if isinstance(node, ComputeNode):
-            heapq.heappush(self._queued[rank, node.on_host], id)
+            heapq.heappush(self._queued[rank, node.line], id)
             return
         self._orders[rank].append(id)
         if isinstance(node, SendNode | ReceiveNode):
@@ -107,10 +107,10 @@ class _Following:
         heapq.heappush(self._ends, (now + node.duration_ns, place))
 
     def _compute(self, now: int) -> None:
-        for (rank, on_host), ready in self._queued.items():
-            if ready and (rank, on_host) not in self._computing:
+        for (rank, line), ready in self._queued.items():
+            if ready and (rank, line) not in self._computing:
                 id = heapq.heappop(ready)
-                self._computing.add((rank, on_host))
+                self._computing.add((rank, line))
                 self._orders[rank].append(id)
                 heapq.heappush(self._ends, (now + self._nodes[rank, id].duration_ns, (rank, id)))
 
@@ -118,7 +118,7 @@ class _Following:
         """The nodes that wait for nothing any more."""
         node = self._nodes[place]
         if isinstance(node, ComputeNode):
-            self._computing.discard((place[0], node.on_host))
+            self._computing.discard((place[0], node.line))
         for follower in self._followers[place]:
             self._waits[follower] -= 1
         return [each for each in self._followers[place] if not self._waits[each]]

@@ -22,7 +22,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from analysis.chakra.graph import unpriced
+from analysis.chakra.graph import STREAMS_IN_ORDER, unpriced
 from analysis.chakra.schema import NodeType
 from analysis.chakra.trace import Trace, TraceNode
 
@@ -53,7 +53,8 @@ def as_feeder_reads(trace: Trace) -> tuple[Trace, tuple[str, ...]]:
             f"{len(launches)} nodes of type COMM_COLL on the host have no comm_type: they start "
             "collectives, and take their duration as computation"
         )
-    nodes, added = _in_stream_order(nodes)
+    told = any(attribute.name == STREAMS_IN_ORDER for attribute in trace.attributes)
+    nodes, added = (nodes, 0) if told else _in_stream_order(nodes)
     if added:
         notes.append(
             f"{added} dependencies of device nodes on nodes before them, on their stream or on "

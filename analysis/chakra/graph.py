@@ -26,6 +26,8 @@ class GraphNode:
     after: tuple[int, ...] = ()
     start_ns: int = 0
     duration_ns: int = 0
+    stream: int | None = None
+    """Of a device, where it is known: nodes of one stream follow each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +38,11 @@ class ComputeNode(GraphNode):
     flops: int = 0
     memory_bytes: int = 0
     on_host: bool = False
+
+    @property
+    def line(self) -> int:
+        """That in which nodes follow each other: the host's, or a stream's; others all have one."""
+        return -1 if self.on_host else self.stream or 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +89,8 @@ _SHARDED = (Kind.ALL_GATHER,)
 """Kinds whose comm_size is one rank's shard, where a call states the total (design of the ET)."""
 
 
+STREAMS_IN_ORDER = "streams_in_order"
+"""The global attribute of a trace whose nodes wait for all that their streams wait for."""
 _DEFAULT_GROUP = "default_pg"
 """PyTorch's name of the group of all ranks."""
 
@@ -146,6 +155,8 @@ def to_trace(graph: Graph, groups: Groups) -> Trace:
         Attribute(f"group.{number}", "int64_list", ranks)
         for number, ranks in groups.subgroups().items()
     ]
+    if any(node.stream is not None for node in graph):
+        metadata.append(Attribute(STREAMS_IN_ORDER, "bool_val", True))
     return Trace(tuple(_to_node(node, groups) for node in graph), attributes=tuple(metadata))
 
 
@@ -159,10 +170,12 @@ def from_trace(trace: Trace, groups: Groups | None = None, price: Pricing | None
     `groups` are those of the trace's metadata unless given. A trace of other origin has durations
     in microseconds only; nodes that are neither computation, communication nor memory become
     computation of their duration. `price` says what a computation without a duration takes
-    (`unpriced`). Raises ValueError naming the node.
+    (`unpriced`). Streams are those of a trace that has all that they wait for. Raises ValueError
+    naming the node.
     """
     groups = groups or trace_groups(trace)
-    return tuple(_from_node(node, groups, price) for node in trace.nodes)
+    ordered = any(attribute.name == STREAMS_IN_ORDER for attribute in trace.attributes)
+    return tuple(_from_node(node, groups, price, ordered) for node in trace.nodes)
 
 
 def unpriced(node: TraceNode) -> bool:
@@ -212,6 +225,8 @@ def _to_node(node: GraphNode, groups: Groups) -> TraceNode:
             raise TypeError(f"node {node.id} is a {type(node).__name__}")
     add("start_ns", node.start_ns)
     add("duration_ns", node.duration_ns)
+    if node.stream is not None:
+        add("stream", node.stream)
     return TraceNode(
         id=node.id,
         name=node.name,
@@ -247,7 +262,7 @@ def _call_attributes(node: CollectiveNode, groups: Groups) -> list[Attribute]:
     return attributes
 
 
-def _from_node(node: TraceNode, groups: Groups, price: Pricing | None) -> GraphNode:
+def _from_node(node: TraceNode, groups: Groups, price: Pricing | None, ordered: bool) -> GraphNode:
     start_ns = node.integer("start_ns")
     duration_ns = node.integer("duration_ns")
     common: dict[str, Any] = {
@@ -256,6 +271,7 @@ def _from_node(node: TraceNode, groups: Groups, price: Pricing | None) -> GraphN
         "after": tuple(dict.fromkeys((*node.data_deps, *node.ctrl_deps))),
         "start_ns": node.start_micros * 1000 if start_ns is None else start_ns,
         "duration_ns": node.duration_micros * 1000 if duration_ns is None else duration_ns,
+        "stream": node.integer("stream") if ordered else None,
     }
     if node.type == NodeType.COMM_COLL:
         return CollectiveNode(call=_call(node, groups), **common)

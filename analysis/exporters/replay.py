@@ -83,6 +83,7 @@ def _line(node: GraphNode, order: Order) -> dict[str, Any]:
                 "flops": node.flops,
                 "memory_bytes": node.memory_bytes,
                 "on_host": node.on_host,
+                "stream": node.stream or 0,
             }
         case CollectiveNode():
             call = node.call

@@ -12,7 +12,7 @@ from analysis.runs.ingress import ingress_of
 from analysis.runs.mpi_messages import exchanges_of, of_ranks
 from analysis.runs.records import CollectiveRecord, GroupRecord
 from analysis.runs.run import JobOfRun, RankLog, Run, RunError
-from collectives.call import Shaped
+from collectives.call import CollectiveCall, Shaped
 from collectives.kinds import Kind, Shape, bus_factor
 from collectives.schedule import halving_doubling
 from collectives.schedule.exchange import ExchangeSchedule
@@ -325,6 +325,22 @@ def schedule_of_record(run: Run, record: CollectiveRecord, ranks: Sequence[int])
         return schedule_of(section_of_record(run, record), shape, record.program, ranks)
     except (ValueError, OSError) as error:
         raise RunError(f"{run.directory}: the program of {record.id}: {error}") from error
+
+
+def call_of_record(run: Run, record: CollectiveRecord) -> CollectiveCall:
+    """What a rank's record says was called. Raises RunError."""
+    ranks = tuple(range(len(run.ranks))) if record.ranks is None else tuple(record.ranks)
+    return CollectiveCall(
+        record.kind,
+        record.size_bytes,
+        ranks,
+        record.element_bytes,
+        record.root,
+        record.degree,
+        record.peer,
+        record.shift,
+        schedule_of_record(run, record, ranks),
+    )
 
 
 def section_of_record(run: Run, record: CollectiveRecord) -> CollectivesOfRun:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from analysis.runs.run import RankLog, Run, RunError
 from workloads.virtual_gpu.interpreter.kineto import KernelEvent
 
+_FIELDS_BEFORE = list(KernelEvent._fields[:-2])
+"""The columns of runs that did not number their launches."""
 _TOGETHER_NS = 1000
 """Kernels of a stream that are this close are one stretch of a drawing."""
 
@@ -34,16 +36,17 @@ def read_kernels(run: Run, rank: int) -> tuple[KernelEvent, ...]:
     found = []
     with path.open(newline="") as file:
         rows = csv.reader(file)
-        if next(rows, None) != list(KernelEvent._fields):
+        if next(rows, None) not in (list(KernelEvent._fields), _FIELDS_BEFORE):
             expected = ",".join(KernelEvent._fields)
             raise RunError(f"{path}:1: expected {expected} as the first line")
         for number, row in enumerate(rows, 2):
             try:
                 device, stream, operator, phase, *numbers = row
-                launched_ns, start_ns, end_ns, flops, moved = map(int, numbers)
+                after = numbers.pop() if len(row) == len(KernelEvent._fields) else ""
+                launched_ns, start_ns, end_ns, flops, moved, *more = map(int, numbers)
                 kernel = KernelEvent(
                     int(device), int(stream), operator, phase, launched_ns, start_ns, end_ns, flops,
-                    moved,
+                    moved, *(more or [-1]), tuple(map(int, after.split())),
                 )  # fmt: skip
             except ValueError as error:
                 raise RunError(f"{path}:{number}: {error}") from None

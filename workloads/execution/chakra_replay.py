@@ -1,9 +1,10 @@
 """Replay of a trace with real Gloo: compute nodes sleep, communication nodes communicate.
 
-A rank is one device and its host: each runs its compute nodes one at a time, the ready one of the
-lowest id first, while any number of messages and collectives are under way. A node starts the
-moment that the last one it waits for is done. Collectives of one group are posted in one order on
-every rank (`place`): that is how Gloo, like NCCL, matches them.
+A rank is one device and its host: each runs its compute nodes one at a time, a device whose streams
+are known those of each stream, the ready one of the lowest id first, while any number of messages
+and collectives are under way. A node starts the moment that the last one it waits for is done.
+Collectives of one group are posted in one order on every rank (`place`): that is how Gloo, like
+NCCL, matches them.
 """
 
 from __future__ import annotations
@@ -100,9 +101,9 @@ class _Replay:
             if isinstance(node, ReplayCollective):
                 heapq.heappush(self._in_order[node.ranks], (node.place, node.id))
         self._done: SimpleQueue[int] = SimpleQueue()
-        # By whether it is the host's.
-        self._ready_to_compute: dict[bool, list[int]] = {False: [], True: []}
-        self._computing = {False: False, True: False}
+        # By the line in which they follow each other.
+        self._ready_to_compute: dict[int, list[int]] = defaultdict(list)
+        self._computing: dict[int, bool] = defaultdict(bool)
         self._ready_to_post: set[int] = set()
         self._posted: dict[int, tuple[Communicator, Pending]] = {}
         self._sequence: Counter[object] = Counter()
@@ -129,7 +130,7 @@ class _Replay:
     def _make_ready(self, id: int) -> None:
         node = self._nodes[id]
         if isinstance(node, ReplayCompute):
-            heapq.heappush(self._ready_to_compute[node.on_host], id)
+            heapq.heappush(self._ready_to_compute[node.line], id)
         else:
             self._ready_to_post.add(id)
 
@@ -146,9 +147,9 @@ class _Replay:
                 self._ready_to_post.discard(id)
                 communicator = self._groups[ranks]
                 self._post(id, communicator, self._collective(self._nodes[id], communicator))
-        for on_host, ready in self._ready_to_compute.items():
-            if ready and not self._computing[on_host]:
-                self._computing[on_host] = True
+        for line, ready in self._ready_to_compute.items():
+            if ready and not self._computing[line]:
+                self._computing[line] = True
                 Thread(target=self._sleep, args=(heapq.heappop(ready),)).start()
 
     def _finish(self, id: int, idle_ns: int) -> None:
@@ -159,7 +160,7 @@ class _Replay:
         else:
             node = self._nodes[id]
             assert isinstance(node, ReplayCompute)
-            self._computing[node.on_host] = False
+            self._computing[node.line] = False
         for follower in self._followers[id]:
             self._waits[follower] -= 1
             if self._waits[follower] == 0:

@@ -3,7 +3,7 @@ in the run directory, and the process groups of all ranks in `replay/groups.json
 
 Traces are read and checked outside of the kernel (`analysis.chakra`); a rank gets only this.
 A line: `{"id", "name", "after": [ids], "kind"}` and, by kind,
-`compute` {"duration_ns", "flops", "memory_bytes", "on_host"}, `collective` {"collective",
+`compute` {"duration_ns", "flops", "memory_bytes", "on_host", "stream"}, `collective` {"collective",
 "size_bytes", "element_bytes", "ranks", "root", "place"}, `send` and `receive` {"peer",
 "size_bytes", "tag"}.
 """
@@ -40,6 +40,13 @@ class ReplayCompute(ReplayNode):
     memory_bytes: int = 0
     on_host: bool = False
     """Whether it is the host's, beside what the device computes."""
+    stream: int = 0
+    """Of the device: streams compute beside each other."""
+
+    @property
+    def line(self) -> int:
+        """That in which nodes follow each other."""
+        return -1 if self.on_host else self.stream
 
 
 class ReplayCollective(ReplayNode):

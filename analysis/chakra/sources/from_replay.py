@@ -67,6 +67,7 @@ def _node(line: dict[str, Any]) -> GraphNode:
                 flops=line.get("flops", 0),
                 memory_bytes=line.get("memory_bytes", 0),
                 on_host=line.get("on_host", False),
+                stream=line.get("stream") or None,
                 **common,
             )
         case "collective":

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from analysis.chakra.graph import CollectiveNode, ComputeNode, Graph, GraphNode
+from analysis.chakra.sources.from_gpus import graphs_of_gpus
 from analysis.chakra.sources.from_replay import graphs_of_replay
 from analysis.chakra.sources.graph_builder import direct
-from analysis.runs.collectives import ALIGNMENT, schedule_of_record
+from analysis.runs.collectives import ALIGNMENT, call_of_record
 from analysis.runs.records import CollectiveRecord, ComputeRecord
 from analysis.runs.run import RankLog, Run, RunError
-from collectives.call import CollectiveCall
 
 Event = ComputeRecord | CollectiveRecord
 
@@ -25,7 +25,11 @@ def graphs_of_run(run: Run, iteration: int | None = None) -> list[Graph]:
     are divided by its scale). A run of a trace keeps the trace's nodes, ids and dependencies and
     gets the measured times. Raises RunError when the run has no such iteration.
     """
-    iterations = sorted({e.iteration for log in run.ranks for e in _work(log.events)})
+    on_gpus = any(log.gpus for log in run.ranks)
+    if on_gpus:  # behind the last optimizer's step is no iteration
+        iterations = sorted({each.index for log in run.ranks for each in log.iterations})
+    else:
+        iterations = sorted({e.iteration for log in run.ranks for e in _work(log.events)})
     if not iterations:
         raise RunError(f"{run.directory}: no rank logged any work")
     chosen = iterations[-1] if iteration is None else iteration
@@ -33,6 +37,8 @@ def graphs_of_run(run: Run, iteration: int | None = None) -> list[Graph]:
         raise RunError(
             f"{run.directory}: no iteration {chosen}: there are {iterations[0]} to {iterations[-1]}"
         )
+    if on_gpus:
+        return graphs_of_gpus(run, chosen)
     origin_ns = min(
         e.start_ns for log in run.ranks for e in _work(log.events) if e.iteration == chosen
     )
@@ -137,20 +143,5 @@ def _node(run: Run, event: Event, id: int, after: tuple[int, ...]) -> GraphNode:
         after=after,
         start_ns=event.start_ns,
         duration_ns=duration_ns,
-        call=_call(run, event),
-    )
-
-
-def _call(run: Run, record: CollectiveRecord) -> CollectiveCall:
-    ranks = tuple(range(len(run.ranks))) if record.ranks is None else tuple(record.ranks)
-    return CollectiveCall(
-        record.kind,
-        record.size_bytes,
-        ranks,
-        record.element_bytes,
-        record.root,
-        record.degree,
-        record.peer,
-        record.shift,
-        schedule_of_record(run, record, ranks),
+        call=call_of_record(run, event),
     )
