@@ -44,6 +44,7 @@ from emulator.ranks.program import ProgramJob
 from emulator.ranks.seen_calls import LIVE, SeenCalls
 from emulator.ranks.server import JobProcesses
 from emulator.ranks.simulated.network import Counters, SimulatedNetwork
+from emulator.ranks.traffic import tells_traffic, traffic_heard
 from emulator.stand_still import stand_still
 from emulator.transports import emulated
 from topologies.fabrics.fabric import Fabric
@@ -191,6 +192,8 @@ def run_experiment(
                     partial(_become_host, network, jobs),
                 )
 
+        if tells_traffic(spec):
+            stack.enter_context(traffic_heard(spec, network, report))
         simulated = None
         if spec.simulated:
             simulated = stack.enter_context(SimulatedNetwork.serving(network, run_directory))

@@ -21,7 +21,9 @@ FAILED = "failed"
 class Progress:
     """Something that happened. `iteration` is the one that begins (of `iterations`); `clock_ns` is
     the time of the kernel that runs the experiment, `sent_bytes` what all ports together have sent
-    by then, a frame once for each link that it takes. The stage "clock" says only that it goes on.
+    by then, a frame once for each link that it takes. The stage "clock" says only that it goes on,
+    "traffic" that ranks are to send `to_send_bytes` in all in iteration `of_iteration`, and "sent"
+    what a simulated network has sent.
     `processes` says whose process a number (of a process, as text) is."""
 
     stage: str
@@ -31,6 +33,8 @@ class Progress:
     clock_ns: int | None = None
     sent_bytes: int | None = None
     processes: Mapping[str, str] | None = None
+    of_iteration: int | None = None
+    to_send_bytes: int | None = None
 
     def encode(self) -> str:
         """One line, for a console that may carry other lines too."""

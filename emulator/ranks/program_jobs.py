@@ -25,6 +25,7 @@ from emulator.ranks.moments import moments_plan
 from emulator.ranks.mpi.launch import mpi_variables, switches_variables, write_mpi_files
 from emulator.ranks.program import Importing, ProgramJob
 from emulator.ranks.simulated.network import simulated_directory
+from emulator.ranks.traffic import tells_traffic, traffic_socket
 from emulator.transports import emulated
 from topologies.spec.compute_section import ComputeSpec
 from topologies.spec.run_sections import Kill
@@ -93,6 +94,7 @@ def program_jobs(
     plan = _plan(spec, workload, real_time, seat) | {
         "moments": moments_plan(spec, network, "" if seat is None else seat.job),
         "charge": _charge_plan(spec.compute, workload, run_directory),
+        "traffic": str(traffic_socket(network)) if tells_traffic(spec) else None,
         PLAN_KEY: _gpus(spec.compute, workload, network, run_directory, hosts),
     }
     (ranks / PLAN_FILE).write_text(json.dumps(plan))
@@ -138,6 +140,7 @@ def _plan(
         "grid_ns": None if real_time else _GRID_NS,
         "moments": None,
         "charge": None,
+        "traffic": None,
         "programs": _ROOT if spec.collectives.backend != "gloo" else None,
         PLAN_KEY: None,
     }
@@ -224,6 +227,7 @@ def _gpus(
         str(_marks(run_directory)),
         times,
         simulated=str(simulated_directory(network)) if workload.simulated else "",
+        payload_share=workload.payload_share,
     ) | {
         "places": [
             {"netns": str(network.netns_path(host)), "interface": interface}

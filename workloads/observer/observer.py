@@ -32,6 +32,7 @@ from .pace import sleep_for, sleep_to_multiple
 from .posts import ANY, Post, Posts
 from .random_device import draw_from_the_kernel
 from .reducer import BackwardPasses
+from .traffic import Traffic
 from .works import Operation, Works
 
 _LIFE = "GROUNDWIRE_LIFE"
@@ -66,6 +67,8 @@ class Observer:
         self._library: Any = None
         self._device = None if self.gpus is None else DeviceLog(self.gpus["contents"])
         self._charging: Any = None
+        place = self._plan.get("traffic")
+        self._traffic = None if place is None else Traffic(place)
         self._passes = BackwardPasses(self._works, self._settle)
         self.meeting = Meeting(self._plan["hosts"])
 
@@ -370,9 +373,16 @@ class Observer:
         work = Work.unbox(returned[-1] if isinstance(returned, tuple) else returned)
         if self._device is not None and self._device.posted(work, records):
             self._mark(post, "queued")
+            self._quietly(self._tell_traffic, records, len(ranks))
             return
         operation = Operation(work, records, name if name in MESSAGES else None, post)
         self._works.begin(operation, [] if name == "barrier" else tensors_in(args[0]))
+
+    def _tell_traffic(self, records: Sequence[dict[str, Any]], ranks: int) -> None:
+        if self._traffic is None or self._device is None:
+            return
+        for record, size_bytes in self._device.sizes(records):
+            self._traffic.posted(record["kind"], size_bytes, ranks, self._rank, self._iteration)
 
     # -- collectives of the `groundwire` backend, which come by no operation of torch's ------------
 
@@ -500,6 +510,8 @@ class Observer:
             return
         if self._device is not None:
             self._device.stepped()
+            if self._traffic is not None:
+                self._quietly(self._traffic.launched, self._rank, self._iteration)
             self._iteration += 1
             self._begin_iteration()
             return

@@ -28,12 +28,14 @@ from itertools import combinations
 from pathlib import Path
 
 from emulator.linux.signals import end_with_parent
+from emulator.progress import Progress
 from emulator.ranks.simulated.collective import PartsOfCollectives, Post, UnknownPost
 from emulator.ranks.simulated.files import COUNTERS, ENGINE, MESHES, NETWORK, SOCKET
 from emulator.ranks.simulated.meshes import MeshesOfGroups
 from simulation.columns import unpack
 from simulation.driven_engine import DrivenEngine
 from simulation.failure import SimulationError
+from workloads.observer.traffic import sent_bytes
 
 _POST_BYTES = 1 << 20
 _TFD_TIMER_ABSTIME = 1
@@ -41,6 +43,8 @@ _TFD_NONBLOCK = os.O_NONBLOCK
 _STAT_BYTES = 1 << 20
 _IDLE_SWITCHES = 3
 """From this process to the idle one, and back, with a kernel thread between."""
+_TOLD_EVERY = 64
+"""So many parts of ranks that are over are told of at once."""
 _MOST_LOOKS = 64
 """After so many nanoseconds in a row it goes on: a program that does something in each of them does
 so for ever."""
@@ -92,6 +96,8 @@ class Broker:
     """How many switches between processes there were at the last look (proc(5), stat)."""
     _looks: int = 0
     _ends: bool = False
+    _over: int = 0
+    _sent_bytes: int = 0
 
     def __post_init__(self) -> None:
         self._parts = PartsOfCollectives(self.engine)
@@ -233,6 +239,12 @@ class Broker:
     def _is_over(self, caller: _Caller) -> None:
         self._running -= 1
         self._due.append(caller)
+        post = caller.post
+        assert post is not None
+        self._sent_bytes += sent_bytes(post.kind, post.size_bytes, len(post.ranks))
+        self._over += 1
+        if self._over % _TOLD_EVERY == 0:
+            print(Progress("sent", sent_bytes=self._sent_bytes).encode(), flush=True)
 
     def _tell_due(self) -> None:
         callers, self._due = self._due, []

@@ -14,9 +14,14 @@ from emulator.progress import BEGINNINGS, PROGRAM_STREAMS
 from emulator.progress import Progress as Event
 from groundwire.commands.console.plain_text import unstyled
 from groundwire.commands.console.time_left import TimeLeft
+from groundwire.commands.console.traffic_left import TrafficLeft
 
 _QUIET_LIMIT_S = 15.0
 _PROGRAM_QUIET_S = 10.0
+_WORTH_TELLING_S = 5.0
+"""An iteration that takes less is over before anybody has read how long it takes."""
+_GROWN = 1.5
+"""So much more to send is told anew."""
 # The least that stands beside the text on a terminal: a bar of 4, "120/128", "0:01:23", and spaces.
 _BESIDE_TEXT = 21
 
@@ -37,6 +42,8 @@ class ProgressDisplay:
         self._started = time.monotonic()
         self._said = self._started
         self._left = TimeLeft()
+        self._traffic = TrafficLeft()
+        self._estimated: tuple[int, int] | None = None
         self._iteration: Event | None = None
         self._began_ns: int | None = None
         self._bar = Progress(
@@ -77,7 +84,14 @@ class ProgressDisplay:
             self._show_iteration(event.clock_ns, always=True)
         elif event.stage == "clock":
             self._show_iteration(event.clock_ns, always=False)
+            self._show_sent(event)
             self._show_clock(event)
+        elif event.stage == "sent":
+            self._show_sent(event)
+        elif event.stage == "traffic":
+            assert event.of_iteration is not None and event.to_send_bytes is not None
+            now_s = time.monotonic()
+            self._traffic.told(event.of_iteration, event.to_send_bytes, now_s)
         elif event.detail:
             self.stage(event.stage, event.detail)
 
@@ -119,7 +133,25 @@ class ProgressDisplay:
             sent = (
                 f", {event.sent_bytes / 1e6:,.1f} MB sent by all ports" if event.sent_bytes else ""
             )
+            left_s = self._traffic.left_s()
+            if left_s:
+                sent += f", about {left_s:,.0f} s of iteration {self._traffic.iteration} left"
             self._say(self._since_begin(event.clock_ns) + sent)
+
+    def _show_sent(self, event: Event) -> None:
+        """Say how long an iteration will take, once, as soon as that is known."""
+        if event.sent_bytes is None:
+            return
+        self._traffic.sent(event.sent_bytes, time.monotonic(), apart=event.stage == "sent")
+        told, left_s = self._traffic, self._traffic.left_s()
+        if left_s is None or told.iteration is None or left_s < _WORTH_TELLING_S:
+            return
+        if self._estimated is not None:
+            iteration, size_bytes = self._estimated
+            if iteration == told.iteration and told.to_send_bytes < _GROWN * size_bytes:
+                return
+        self._estimated = told.iteration, told.to_send_bytes
+        self._say(told.in_words())
 
     def _since_begin(self, clock_ns: int) -> str:
         if self._began_ns is None:
