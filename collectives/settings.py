@@ -39,6 +39,7 @@ from topologies.spec.fabric_section import (
     LeafSpineSpec,
     MeshSpec,
     RailsSpec,
+    ServersSection,
     TorusSpec,
 )
 from topologies.spec.sections import Sections
@@ -116,6 +117,13 @@ def settings_of(spec: Sections) -> CollectivesOfRun:
 
 def fabric_dimensions(fabric: FabricSpec) -> tuple[int, ...]:
     """The sizes of a fabric's dimensions, the innermost first; empty for those that have none."""
+    if isinstance(fabric, ServersSection) and fabric.gpus_per_host > 1:
+        around = _host_dimensions(fabric) or (fabric.host_count,)
+        return fabric.gpus_per_host, *around
+    return _host_dimensions(fabric)
+
+
+def _host_dimensions(fabric: FabricSpec) -> tuple[int, ...]:
     match fabric:
         case HierarchicalSpec():
             return fabric.hosts_per_group, fabric.groups

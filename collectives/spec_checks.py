@@ -28,6 +28,7 @@ from topologies.spec.collectives_section import (
     CollectivesSection,
 )
 from topologies.spec.errors import Key, Problem, shown
+from topologies.spec.fabric_section import ServersSection
 from topologies.spec.sections import Sections
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import (
@@ -98,6 +99,13 @@ def nccl_problems(spec: Sections) -> Iterator[Problem]:
                 )
         return
     yield from _connection_problems(spec)
+    if isinstance(spec.fabric, ServersSection) and spec.fabric.gpus_per_host > 1:
+        expected = (
+            "expected gloo or programs with fabric.gpus_per_host, or fabric.kind: rails: NCCL "
+            "counts a NIC for each GPU"
+        )
+        yield Problem(("collectives", "backend"), "nccl", expected)
+        return
     try:
         section = settings_of(spec)
         if section.servers is None:

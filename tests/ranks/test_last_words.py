@@ -64,6 +64,8 @@ def test_what_has_nothing_of_its_own_is_quoted_as_it_is(tmp_path: Path) -> None:
         ("RuntimeError: Distributed package doesn't have NCCL built in", "the backend gloo"),
         ("RuntimeError: No CUDA GPUs are available", "exec --gpus-per-host 1 --device h100"),
         ("AssertionError: Torch not compiled with CUDA enabled", "device cpu"),
+        ("ModuleNotFoundError: No module named 'transformer_engine'", "--transformer-impl local"),
+        ("ModuleNotFoundError: No module named 'flash_attn_2_cuda'", "rotary, rms_norm"),
         ("run.sh: 2: /tmp/venv/bin/python: not found", "the virtual kernel's own"),
         ("FileNotFoundError: [Errno 2] No such file or directory: '/tmp/data'", "kernel's own"),
         ("[h1:36] [ 3] liboshmem.so.40(mca_memheap_base_reg+0x196)[0x40000fba56]", "-no-pie"),

@@ -111,6 +111,13 @@ def dragonflies(draw: st.DrawFn) -> dict[str, Any]:
 
 flats = st.builds(lambda hosts: {"kind": "flat", "hosts": hosts}, st.integers(2, 70))
 
+SCALE_UP = {"scale-up": {"rate": "3600Gbps", "delay": "100ns", "mtu": 65_535}}
+servers = st.builds(
+    lambda raw, gpus: raw | {"gpus_per_host": gpus, "links": SCALE_UP},
+    st.one_of(leaf_spines, st.builds(lambda n: {"kind": "flat", "hosts": n}, st.integers(2, 9))),
+    st.integers(2, 9),
+)
+
 
 @st.composite
 def graphs(draw: st.DrawFn) -> dict[str, Any]:
@@ -136,6 +143,7 @@ def graphs(draw: st.DrawFn) -> dict[str, Any]:
 
 
 regular = st.one_of(
-    *(fat_trees, tori, meshes, leaf_spines, hierarchies, rails_with_pxn, dragonflies(), flats)
+    *(fat_trees, tori, meshes, leaf_spines, hierarchies, rails_with_pxn, dragonflies(), flats),
+    servers,
 )
 any_fabric = st.one_of(regular, graphs())

@@ -183,6 +183,54 @@ def _kernels_come_back_as_profiles(directory: Path, result: dict[str, Any]) -> N
     assert all(sum(each["kinds"].values()) <= each["exposed_ns"] for each in exposed)
 
 
+_SERVERS = """
+import os, socket, torch, torch.distributed as dist
+
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+dist.init_process_group("nccl")
+rank = dist.get_rank()
+assert socket.gethostname() == f"server{rank // 2}"
+pairs = (0, 1), (0, 2), (1, 3)
+groups = {pair: dist.new_group(list(pair)) for pair in pairs}
+
+def send(more, *using):
+    for pair in using:
+        if rank in pair:
+            tensor = torch.empty(2_000_000 + more, device="cuda")
+            dist.broadcast(tensor, src=pair[0], group=groups[pair])
+    torch.cuda.synchronize()
+    dist.barrier()
+
+send(0, (0, 1))
+send(1, (0, 2))
+send(2, (0, 2), (1, 3))
+dist.destroy_process_group()
+"""
+
+
+def test_gpus_of_a_host_of_a_flat_fabric_share_its_nic_and_its_scale_up_links(
+    tmp_path: Path,
+) -> None:
+    links = "{scale-up: {rate: 2400Gbps, delay: 100ns, mtu: 9000}}"
+    flat = f"{{kind: flat, hosts: 2, link: {{rate: 100Gbps, delay: 1us}}, links: {links}}}"
+    (tmp_path / "flat.yaml").write_text(f"fabric: {flat}\npredict: [alpha-beta]\n")
+    (tmp_path / "pairs.py").write_text(_SERVERS)
+    options = ("--gpus-per-host", "2", "--device", "none", "--out", "run")
+    done = execute(tmp_path, "flat.yaml", *options, "--", "torchrun", "pairs.py", timeout_s=800)
+    assert done.returncode == 0, done.stderr
+    result = result_of(tmp_path / "run")
+    assert result["valid"]
+    took: dict[int, list[int]] = {}
+    for row in result["collectives"]:
+        if row["kind"] == "broadcast":
+            took.setdefault(row["size_bytes"] - 8_000_000, []).append(row["duration_ns"])
+    alone_ns = 8 * 8_000_004 // 100  # what 100 Gb/s take at least
+    assert max(took[0]) < alone_ns / 5
+    assert alone_ns < max(took[4]) < 1.3 * alone_ns
+    assert len(took[8]) == 2
+    assert 2 * alone_ns < max(took[8]) < 2.3 * alone_ns
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -198,6 +246,13 @@ def test_bad_input_is_named(tmp_path: Path, options: tuple[str, ...], said: str)
     done = execute(tmp_path, "rails.yaml", *options, "--", "python", "-c", "pass")
     assert done.returncode == 2
     assert said in " ".join(done.stderr.split())
+
+
+def test_a_host_with_gpus_has_links_of_a_stated_rate(tmp_path: Path) -> None:
+    (tmp_path / "flat.yaml").write_text("fabric: {kind: flat, hosts: 2}\n")
+    done = execute(tmp_path, "flat.yaml", "--gpus-per-host", "2", "--", "python", "-c", "pass")
+    assert done.returncode == 2
+    assert "links: {scale-up: {rate: ...}}" in " ".join(done.stderr.split())
 
 
 def test_a_program_that_is_no_python_is_named(tmp_path: Path) -> None:

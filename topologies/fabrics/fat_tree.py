@@ -6,7 +6,8 @@ from __future__ import annotations
 from ipaddress import IPv4Address
 
 from topologies.fabrics.fabric import Fabric, Node, NodeKind
-from topologies.fabrics.wiring import Wire, assemble
+from topologies.fabrics.servers import assemble_servers
+from topologies.fabrics.wiring import Wire
 from topologies.spec.fabric_section import FatTreeSpec
 
 LINK_CLASSES = ("host", "edge-agg", "agg-core")
@@ -45,7 +46,7 @@ def build(section: FatTreeSpec) -> Fabric:
     for j in range(half):
         for i in range(half):
             cores.append(_switch(f"core{j * half + i}", (10, k, j + 1, i + 1), 3, (j, i)))
-    return assemble(
+    return assemble_servers(
         section, hosts + edges + aggs + cores, host_wires + pod_wires + core_wires, LINK_CLASSES
     )
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address
 
 from topologies.fabrics.fabric import Fabric, Node, NodeKind
+from topologies.fabrics.servers import assemble_servers
 from topologies.fabrics.wiring import Wire, assemble
 from topologies.spec.fabric_section import HierarchicalSpec, LeafSpineSpec
 
@@ -86,4 +87,7 @@ def _build(section: LeafSpineSpec | HierarchicalSpec, tiers: _Tiers) -> Fabric:
         )
         for i in range(tiers.uppers)
     ]
-    return assemble(section, hosts + lower + upper, below + between, tiers.link_classes)
+    nodes, wires = hosts + lower + upper, below + between
+    if isinstance(section, LeafSpineSpec):
+        return assemble_servers(section, nodes, wires, tiers.link_classes)
+    return assemble(section, nodes, wires, tiers.link_classes)

@@ -96,6 +96,11 @@ class FabricSection(SpecSection):
     queue: QueueSpec = DropTail()
     queues: dict[str, QueueSpec] = Field(default_factory=dict)
 
+    @property
+    def gpus_per_server(self) -> int:
+        """How many hosts in a row are GPUs of one server; 1 where each is a server of its own."""
+        return 1
+
 
 class RegularSection(FabricSection):
     """A fabric that a builder lays out. `links` overrides `link` per link class."""
@@ -103,12 +108,53 @@ class RegularSection(FabricSection):
     links: dict[str, LinkOverride] = Field(default_factory=dict)
 
 
-class FatTreeSpec(RegularSection):
+SCALE_UP_CLASS = "scale-up"
+"""The link class of GPUs' ports to the switch of their server."""
+MAX_GPUS_PER_HOST = 64
+
+
+class ServersSection(RegularSection):
+    """A fabric whose hosts can be servers: with `gpus_per_host` each is so many GPUs, which are the
+    fabric's hosts then, on a scale-up switch, with a NIC that they share."""
+
+    gpus_per_host: Integer = Field(default=1, ge=1, le=MAX_GPUS_PER_HOST)
+
+    @property
+    @abstractmethod
+    def host_count(self) -> int:
+        """Hosts, which are servers where they have several GPUs."""
+
+    @property
+    def gpus_per_server(self) -> int:
+        return self.gpus_per_host
+
+    @model_validator(mode="after")
+    def _servers(self) -> Self:
+        if self.gpus_per_host == 1:
+            return self
+        scale_up = self.links.get(SCALE_UP_CLASS)
+        if scale_up is None or scale_up.rate_bps is None:
+            raise ValueError(
+                f"expected links: {{{SCALE_UP_CLASS}: {{rate: ...}}}} with gpus_per_host: the GPUs "
+                "of a server talk over links of a stated rate"
+            )
+        if self.host_count * self.gpus_per_host > MAX_HOSTS:
+            raise ValueError(
+                f"expected gpus_per_host times {self.host_count} hosts to be at most {MAX_HOSTS}"
+            )
+        return self
+
+
+class FatTreeSpec(ServersSection):
     """k-ary fat-tree of Al-Fares et al. (SIGCOMM 2008): k pods, k^3/4 hosts, 5k^2/4 switches."""
 
     kind: Literal["fat-tree"]
     k: Integer
     routing: Routing = "ecmp"
+
+    @property
+    def host_count(self) -> int:
+        return self.k**3 // 4
 
     @field_validator("k")
     @classmethod
@@ -151,7 +197,7 @@ class MeshSpec(GridSection):
     kind: Literal["mesh"]
 
 
-class LeafSpineSpec(RegularSection):
+class LeafSpineSpec(ServersSection):
     """Two-level Clos: every leaf has one link to every spine.
 
     Oversubscribed by hosts_per_leaf / spines at equal rates, or by
@@ -163,6 +209,10 @@ class LeafSpineSpec(RegularSection):
     spines: Integer = Field(ge=1, le=64)
     hosts_per_leaf: Integer = Field(ge=1, le=128)
     routing: Routing = "ecmp"
+
+    @property
+    def host_count(self) -> int:
+        return self.leaves * self.hosts_per_leaf
 
     @model_validator(mode="after")
     def _size(self) -> LeafSpineSpec:
@@ -389,6 +439,10 @@ class RailsSpec(RegularSection):
     _bus = model_validator(mode="before")(_with_bus)
 
     @property
+    def gpus_per_server(self) -> int:
+        return self.hosts_per_server
+
+    @property
     def preset(self) -> ServerPreset | None:
         """The model of its servers, where it is known."""
         return None if self.server is None else SERVERS[self.server]
@@ -437,12 +491,16 @@ class RailsSpec(RegularSection):
             raise ValueError(f"expected at most {MAX_BUS_HOSTS} hosts with a bus")
 
 
-class FlatSpec(RegularSection):
+class FlatSpec(ServersSection):
     """All hosts on one switch."""
 
     kind: Literal["flat"]
     hosts: Integer = Field(ge=2, le=MAX_HOSTS)
     routing: Routing = "ecmp"
+
+    @property
+    def host_count(self) -> int:
+        return self.hosts
 
 
 def _check_node_name(name: str) -> str:
@@ -496,6 +554,9 @@ class GraphSpec(FabricSection):
             raise ValueError("expected either path, or nodes and links")
         return keys_with_file(data, "fabric", read_graph_file)
 
+
+SERVERS_KINDS = ("fat-tree", "leaf-spine", "flat")
+"""The kinds whose hosts can be servers of several GPUs."""
 
 FabricSpec = Annotated[
     FatTreeSpec

@@ -16,6 +16,7 @@ from topologies.plan import Plan
 from topologies.spec.checks import check
 from topologies.spec.document import Document, FileKind, read_document, refuse_other_kind
 from topologies.spec.errors import Problem, SpecError, problems_of, shown
+from topologies.spec.fabric_section import SERVERS_KINDS
 from topologies.spec.foreign_files import foreign_file
 from topologies.spec.jobs.beside import jobs_beside
 from topologies.spec.jobs.section import JobSpec
@@ -255,10 +256,24 @@ def _sections(raw: dict[str, Any], name: str) -> Iterator[dict[str, Any]]:
             yield each[name]
 
 
+def _with_servers(raw: dict[str, Any]) -> dict[str, Any]:
+    """The spec with the GPUs of a program's hosts in its fabric, where this can have servers and
+    says nothing of how many GPUs each has."""
+    fabric = raw.get("fabric")
+    if not isinstance(fabric, dict) or "gpus_per_host" in fabric:
+        return raw
+    if fabric.get("kind") not in SERVERS_KINDS:
+        return raw
+    asked = (workload.get("gpus_per_host") for workload in _workloads(raw))
+    gpus = next((each for each in asked if isinstance(each, int)), 1)
+    return raw if gpus == 1 else raw | {"fabric": fabric | {"gpus_per_host": gpus}}
+
+
 def _validate(raw: object, source: str, document: Document | None) -> Spec:
     if not isinstance(raw, dict):
         expected = "expected a mapping with keys such as name, fabric and workload"
         raise SpecError(source, (Problem((), shown(raw), expected),))
+    raw = _with_servers(raw)
     try:
         return Spec.model_validate(raw)
     except ValidationError as error:

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topologies.spec.errors import Problem
-from topologies.spec.fabric_section import RailsSpec
+from topologies.spec.fabric_section import (
+    FabricSpec,
+    HierarchicalSpec,
+    RailsSpec,
+    ServersSection,
+)
 from topologies.spec.sections import Sections
 from topologies.spec.workload_section import CommandWorkload
 
@@ -34,15 +39,35 @@ def gpu_problems(spec: Sections) -> Iterator[Problem]:
     if spec.collectives.backend != "gloo":
         expected = "expected gloo with gpus_per_host, whose nccl is carried by Gloo"
         yield Problem(("collectives", "backend"), spec.collectives.backend, expected)
-    in_server = spec.fabric.hosts_per_server if isinstance(spec.fabric, RailsSpec) else 1
-    if in_server != workload.gpus_per_host:
-        expected = (
-            f"expected fabric.hosts_per_server, {in_server}"
-            if isinstance(spec.fabric, RailsSpec)
-            else "expected 1, as this fabric says nothing of links within a server; fabric.kind: "
-            f"rails with hosts_per_server: {found} does"
-        )
+    expected = _servers_problem(spec.fabric, workload.gpus_per_host)
+    if expected is not None:
         yield Problem(key, found, expected)
+    elif workload.gpus_per_host > 1 and spec.placement in ("random", "strided"):
+        expected = "expected linear, or hosts by rank: a server's GPUs have neighbouring ranks"
+        yield Problem(("placement",), str(spec.placement), expected)
+
+
+def _servers_problem(fabric: FabricSpec, gpus: int) -> str | None:
+    """The servers that a fabric has, in words, where they have another number of GPUs."""
+    if fabric.gpus_per_server == gpus:
+        return None
+    match fabric:
+        case RailsSpec():
+            return f"expected fabric.hosts_per_server, {fabric.hosts_per_server}"
+        case HierarchicalSpec():
+            if fabric.hosts_per_group == gpus:
+                return None
+            return f"expected fabric.hosts_per_group, {fabric.hosts_per_group}, or 1"
+        case ServersSection():
+            return (
+                f"expected fabric.gpus_per_host, {fabric.gpus_per_host}; with several, "
+                "fabric.links.scale-up says how fast a server's GPUs talk"
+            )
+        case _:
+            return (
+                "expected 1, as this fabric says nothing of links within a server; rails, flat, "
+                "leaf-spine, fat-tree and hierarchical do"
+            )
 
 
 def _payload_problems(spec: Sections, workload: CommandWorkload) -> Iterator[Problem]:

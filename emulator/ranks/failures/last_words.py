@@ -31,6 +31,17 @@ _ADVICE = (
         "no, and the backend gloo",
     ),
     (
+        r"No module named '(transformer_engine|transformer_engine_torch)",
+        "Transformer Engine's layers are CUDA code, which a virtual GPU has not: use the "
+        "framework's own of torch (Megatron: --transformer-impl local, or its local layer spec)",
+    ),
+    (
+        r"No module named '(flash_attn_interface|flash_attn_2_cuda|flash_attn_3|flash_attn\.)",
+        "of flash-attention's package a virtual GPU has flash_attn_func and its kin, rotary, "
+        "rms_norm, cross_entropy and bert_padding; torch's scaled_dot_product_attention is the "
+        "same kernel",
+    ),
+    (
         r"(?<![\w/])/(tmp|run|dev/shm)/\S+(: |'.*)(not found|No such file)|"
         r"No such file or directory: '/(tmp|run|dev/shm)/",
         "/tmp, /run and /dev/shm are the virtual kernel's own: a program sees this machine's files "

@@ -1,17 +1,21 @@
 """Stand-ins for modules that are compiled for CUDA, by operators of torch that have a time.
 
-apex's norms, softmax and optimizers are found where the program's Python has no apex, and
-DeepSpeed's compiled operators have a version or are refused by name.
+apex's norms, softmax and optimizers, and flash-attention's package (flash_attention.py), are found
+where the program's Python has none, and DeepSpeed's compiled operators have a version or are
+refused by name.
 """
 
 from __future__ import annotations
 
 import importlib.abc
 import importlib.machinery
+import importlib.metadata
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
+
+from . import flash_attention
 
 _APEX = (
     "apex",
@@ -39,9 +43,10 @@ class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Goes last: what the program's Python has is its own."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name not in _APEX and name not in _SOFTMAX:
+        known = (*_APEX, *flash_attention.MODULES)
+        if name not in known and name not in _SOFTMAX:
             return None
-        package = any(other.startswith(f"{name}.") for other in _APEX)
+        package = any(other.startswith(f"{name}.") for other in known)
         return importlib.machinery.ModuleSpec(name, self, is_package=package)
 
     def create_module(self, spec: Any) -> None:
@@ -57,6 +62,24 @@ class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             vars(module).update(_fast_norm())
         elif name == "apex.optimizers":
             vars(module).update(_optimizers())
+        elif name in flash_attention.MODULES:
+            vars(module).update(flash_attention.names_of(name))
+
+    def find_distributions(self, context: Any = None) -> Iterator[importlib.metadata.Distribution]:
+        """Frameworks ask for the version of flash-attention's package before they import it."""
+        name = getattr(context, "name", None)
+        if name is not None and name.replace("-", "_").lower() == "flash_attn":
+            yield _FlashAttention()
+
+
+class _FlashAttention(importlib.metadata.Distribution):
+    def read_text(self, filename: str) -> str | None:
+        if filename != "METADATA":
+            return None
+        return f"Metadata-Version: 2.1\nName: flash_attn\nVersion: {flash_attention.VERSION}\n"
+
+    def locate_file(self, path: Any) -> Any:
+        raise FileNotFoundError(path)
 
 
 def _norms() -> dict[str, Any]:
