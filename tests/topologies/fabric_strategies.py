@@ -143,7 +143,6 @@ def graphs(draw: st.DrawFn) -> dict[str, Any]:
 
 
 regular = st.one_of(
-    *(fat_trees, tori, meshes, leaf_spines, hierarchies, rails_with_pxn, dragonflies(), flats),
-    servers,
+    *(fat_trees, tori, meshes, leaf_spines, hierarchies, rails_with_pxn, dragonflies(), flats)
 )
 any_fabric = st.one_of(regular, graphs())

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from tests.topologies.fabric_strategies import SCALE_UP, fabric_of, servers
 from tests.topologies.test_builders import bisection_bps
+from tests.topologies.test_routing import longest_match
 from topologies.fabrics.wiring import FabricError
 from topologies.routing.routes import compute_routes
 from topologies.spec.spec import SpecError, parse_dict
@@ -46,6 +47,21 @@ def test_inside_a_server_by_scale_up_and_between_servers_as_its_host_would(
             assert ways <= expected
             if raw.get("routing", "ecmp") == "ecmp":
                 assert ways == expected
+
+
+@settings(max_examples=20, deadline=None)
+@given(servers)
+def test_tables_of_all_nodes_on_the_way_say_what_next_hops_say(raw: dict[str, Any]) -> None:
+    fabric = fabric_of(raw)
+    routes = compute_routes(fabric)
+    for a in (fabric.hosts[0], fabric.hosts[-1]):
+        for b in fabric.hosts:
+            if a is b:
+                continue
+            paths = routes.paths(a.name, b.name)
+            for node in {a.name, *(hop.node for path in paths for hop in path[:-1])}:
+                expected = routes.next_hops(node, b.name)
+                assert longest_match(routes.tables[node], b.address) == expected
 
 
 def test_gpus_share_the_nic_of_their_server() -> None:
