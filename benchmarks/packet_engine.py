@@ -4,6 +4,7 @@ with all of RoCE at 16 and 128.
     .venv/bin/python -m benchmarks.packet_engine [--rounds N] [--largest HOSTS] [--beside CLONE]
     .venv/bin/python -m benchmarks.packet_engine --only set-up      # of programs, a message
     .venv/bin/python -m benchmarks.packet_engine --only callbacks   # of a network that is driven
+    .venv/bin/python -m benchmarks.packet_engine --only hierarchical [--ranks N] [--size BYTES]
 
 On fat-trees (MTU 1500, 100 Gb/s, 1 us a link), over TCP a permutation (every rank sends to the one
 half the ranks on), over RoCE a ring all-reduce with lossless queues and DCQCN: processor time of
@@ -11,12 +12,15 @@ the engine by passages of ports, those of acknowledgements counted, and of what 
 Python. The least of the rounds counts, since whatever else runs on the
 machine only adds. `--beside` names a clone of this repository at e2b4e87, the last commit with the
 model in Python, which then follows the same 16 hosts; both say the same nanoseconds, or it is an
-error.
+error. A hierarchical all-reduce is a program of squares of ranks (64 x 64, 64 MB a rank), direct
+in each dimension, with a dimension within leaves, by `packet` and `packet-skipping`: processor time
+of both processes, and the most memory that each has had.
 """
 
 from __future__ import annotations
 
 import argparse
+import resource
 import subprocess
 import sys
 import time
@@ -31,6 +35,7 @@ import groundwire
 from analysis.predict.engines.joint_programs import JointPrograms
 from analysis.predict.engines.packet.programs import EncodedPrograms
 from analysis.predict.models.packet import Packet
+from analysis.predict.models.packet_skipping import PacketSkipping
 from analysis.predict.planned_run import predict_workload
 from analysis.predict.scenario import GroupedCall, PostCall
 from analysis.predict.setting import setting_of_spec
@@ -39,6 +44,8 @@ from workloads.models.planned import planned_calls
 
 _SIZES = {16: (4, "8MB"), 128: (8, "4MB"), 1024: (16, "1MB")}
 """By hosts: k of the fat-tree, and what a rank sends."""
+
+_PREDICTORS = {each.name: each for each in (Packet, PacketSkipping)}
 
 _MODEL = """
 import sys, time
@@ -183,14 +190,77 @@ def callbacks_table(callbacks: int = 20_000) -> Table:
     return table
 
 
+def _hierarchical_spec(ranks: int, size: str) -> str:
+    side = round(ranks**0.5)
+    if side * side != ranks:
+        raise SystemExit(f"--ranks: found {ranks}, allowed: squares, such as 256, 1024 and 4096")
+    return f"""
+name: hierarchical
+fabric:
+  kind: leaf-spine
+  leaves: {side}
+  spines: {side}
+  hosts_per_leaf: {side}
+  link: {{rate: 400Gbps, delay: 500ns, mtu: 9000}}
+workload:
+  kind: collectives
+  ranks: {ranks}
+  operations: [{{kind: all_reduce, size: {size}}}]
+collectives:
+  backend: programs
+  all_reduce: {{algorithm: hierarchical, dimensions: [{side}, {side}]}}
+"""
+
+
+def hierarchical_table(ranks: int, size: str, predictors: Sequence[type[Packet]]) -> Table:
+    """A row for each predictor: processor time and memory of a hierarchical all-reduce."""
+    table = Table("predictor", title=f"A hierarchical all-reduce of {ranks:,} ranks, {size}")
+    headings = ("messages", "hops", "spec s", "Python s", "engine s", "wall s")
+    for heading in (*headings, "Python GB", "engine GB", "ms"):
+        table.add_column(heading, justify="right")
+    for kind in predictors:
+        wall, began = time.monotonic(), time.process_time()
+        spec = parse_spec(_hierarchical_spec(ranks, size))
+        (planned,) = planned_calls(spec)
+        read = time.process_time()
+        predictor = kind()
+        found = predict_workload(spec, setting_of_spec(spec), predictor)
+        python_s = time.process_time() - read
+        assert predictor.last is not None
+        engine = predictor.last
+        used = (
+            resource.getrusage(whose).ru_maxrss / 1e6
+            for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+        )
+        seconds = (read - began, python_s, engine.processor_s, time.monotonic() - wall)
+        table.add_row(
+            predictor.name,
+            f"{planned.call.schedule.count(planned.call.shape):,}",
+            f"{engine.hops:,}",
+            *(f"{each:.1f}" for each in seconds),
+            *(f"{each:.2f}" for each in used),
+            f"{found.duration_ns / 1e6:.3f}",
+        )
+    return table
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=["set-up", "callbacks"])
+    parser.add_argument("--only", choices=["set-up", "callbacks", "hierarchical"])
+    parser.add_argument("--ranks", type=int, default=4096, help="of `hierarchical`, a square")
+    parser.add_argument("--size", default="64MB", help="of `hierarchical`, what a rank has")
+    parser.add_argument("--predictor", choices=sorted(_PREDICTORS), help="of `hierarchical` (both)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--largest", type=int, default=1024)
     parser.add_argument("--beside", type=Path)
     arguments = parser.parse_args()
+    if arguments.only == "hierarchical":
+        asked = list(_PREDICTORS.values())
+        if arguments.predictor is not None:
+            asked = [_PREDICTORS[arguments.predictor]]
+        Console(width=140).print(hierarchical_table(arguments.ranks, arguments.size, asked))
+        return
     if arguments.only is not None:
         Console().print(set_up_table() if arguments.only == "set-up" else callbacks_table())
         return

@@ -367,7 +367,7 @@ class _Plan:
                     begun = (timeline.passed_ns[r, 2 * place.iteration][0] for r in job.ranks)
                     start_ns = max(timeline.posted_ns[number].values()) - min(begun)
                 key = place.iteration, place.name, place.ranks
-                error_ns = timeline.error_ns([number])
+                error_ns = timeline.error_ns(number)
                 yield key, PredictedCollective(measured_ns[number], start_ns, error_ns)
 
     def _iteration(
@@ -393,7 +393,7 @@ class _Plan:
             if place.job == job.name and place.iteration == iteration:
                 for rank in timeline.calls[number].call.ranks:
                     of_rank[rank].append(number)
-        return round(max((timeline.error_ns(each) or 0.0 for each in of_rank.values()), default=0))
+        return round(max(map(timeline.error_together_ns, of_rank.values()), default=0.0))
 
 
 class _Model:

@@ -7,7 +7,7 @@ collectives and waits for them. It says where all of that happens, and nothing o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from analysis.predict.interface import PredictorError, Setting
@@ -169,8 +169,8 @@ class Timeline:
     the main thread ended, and `waited_ns`, how long it had waited. `passed_ns` has (rank, number of
     a `Pass`) -> when the thread came by, and how long it had waited until then. `errors_ns` has, by
     simulators that leap, how far off each call may be for its leaps, and `swings_ns` by how much
-    each one that was followed swings for what others do at the time, as a standard deviation; else
-    they are empty.
+    those like it swing for what others do at the time, as a standard deviation; swings of the calls
+    in `add_up` make that of an iteration. Else they are empty.
     """
 
     calls: Sequence[GroupedCall]
@@ -182,6 +182,7 @@ class Timeline:
     passed_ns: Mapping[tuple[int, int], tuple[float, float]] = field(default_factory=dict)
     errors_ns: Sequence[float] = ()
     swings_ns: Sequence[float] = ()
+    add_up: Set[int] = frozenset()
 
     @classmethod
     def of_one(cls, call: CollectiveCall, duration_ns: float) -> Timeline:
@@ -204,15 +205,19 @@ class Timeline:
             for posted, completed in zip(self.posted_ns, self.completed_ns, strict=True)
         ]
 
-    def error_ns(self, numbers: Iterable[int]) -> float | None:
-        """How far off calls may be that come one after the other; None by simulators that follow
-        everything. What leaps are off adds up. Swings come by chance, so that their squares do; of
-        these it is three deviations."""
+    def error_ns(self, number: int) -> float | None:
+        """How far off a call may be: for its leaps, and three deviations of those like it. None by
+        simulators that follow everything."""
         if not self.errors_ns:
             return None
+        return self.errors_ns[number] + _DEVIATIONS * self.swings_ns[number]
+
+    def error_together_ns(self, numbers: Iterable[int]) -> float:
+        """How far off the end of calls may be that come one after the other. Leaps add up; swings
+        come by chance, so that their squares do."""
         known = list(numbers)
-        chance = math.hypot(*(self.swings_ns[number] for number in known))
-        return sum(self.errors_ns[number] for number in known) + _DEVIATIONS * chance
+        chance = math.hypot(*(self.swings_ns[each] for each in known if each in self.add_up))
+        return sum(self.errors_ns[each] for each in known) + _DEVIATIONS * chance
 
     def measured_ns(self) -> list[float]:
         """The duration of each call as a run measures it: as `durations_ns`, but what ends where a

@@ -43,5 +43,5 @@ class PacketSkipping(Packet):
         for leap in leaps:
             errors_ns[joint.owners[leap.first_message]] += leap.error_ns
         over = [(leap.first_message, leap.messages) for leap in leaps]
-        swings = swings_ns(timeline, *leapt_calls(joint.owners, over))
-        return replace(timeline, errors_ns=errors_ns, swings_ns=swings)
+        swings, add_up = swings_ns(timeline, *leapt_calls(joint.owners, over))
+        return replace(timeline, errors_ns=errors_ns, swings_ns=swings, add_up=add_up)

@@ -20,36 +20,40 @@ control charts for pairs (Shewhart 1931; Montgomery, Introduction to Statistical
 appendix VI)."""
 
 
-def swings_ns(timeline: Timeline, leapt: Set[int], whole: Set[int]) -> list[float]:
+def swings_ns(
+    timeline: Timeline, leapt: Set[int], whole: Set[int]
+) -> tuple[list[float], frozenset[int]]:
     """The standard deviation of each call's duration, by those like it: calls of one kind, size,
     group and ranks, of which some were leapt over, so that they are known to take equally long when
-    they are alone. Of those that were followed since the first leap, others came between, so that
-    one after the other differ by what contention does; the mean of these differences tells the
-    deviation. 0 for calls that were leapt over whole, for messages, which mostly wait, and where
-    nothing was leapt over.
+    they are alone; and messages. Of those that were followed since the first leap, others came
+    between, so that one after the other differ by what contention does; the mean of these
+    differences tells the deviation. 0 where too few tell, or nothing was leapt over. Beside it are
+    the calls whose swings add up to that of an iteration: those that were followed, without
+    messages, which mostly wait for them.
 
     `leapt` has the calls that were leapt over at least in part, `whole` those without a rest.
     """
     found = [0.0] * len(timeline.calls)
     if not leapt:
-        return found
+        return found, frozenset()
     posted_ns = [max(posted.values(), default=math.inf) for posted in timeline.posted_ns]
     begun_ns = min(posted_ns[number] for number in leapt)
     alike: dict[tuple[object, ...], list[int]] = defaultdict(list)
     for number, grouped in enumerate(timeline.calls):
         call = grouped.call
-        if call.kind != Kind.SEND_RECV:
-            alike[grouped.group, call.kind, call.size_bytes, call.ranks].append(number)
-    durations_ns = timeline.durations_ns()
-    for numbers in alike.values():
+        alike[grouped.group, call.kind, call.size_bytes, call.ranks].append(number)
+    durations_ns, add_up = timeline.measured_ns(), []
+    for (_, kind, *_), numbers in alike.items():
         followed = [each for each in numbers if each not in whole and posted_ns[each] > begun_ns]
-        if len(followed) < _LEAST or leapt.isdisjoint(numbers):
+        is_message = kind == Kind.SEND_RECV
+        if len(followed) < _LEAST or (leapt.isdisjoint(numbers) and not is_message):
             continue
         followed.sort(key=posted_ns.__getitem__)
         ranges = [abs(durations_ns[a] - durations_ns[b]) for a, b in pairwise(followed)]
-        for number in followed:
+        for number in numbers:
             found[number] = mean(ranges) / _RANGE_PER_DEVIATION
-    return found
+        add_up += [] if is_message else followed
+    return found, frozenset(add_up)
 
 
 def leapt_calls(
