@@ -42,9 +42,10 @@ class Model:
 
 
 MODELS: Mapping[str, Model] = {
-    # Llama 3.1 8B (arXiv 2407.21783, table 3), Qwen3-8B (arXiv 2505.09388, table 1), MPT (llm-
-    # foundry's yaml files), BERT large (arXiv 1810.04805).
+    # Llama 3.1 8B and 70B (arXiv 2407.21783, table 3), Qwen3-8B (arXiv 2505.09388, table 1), MPT
+    # (llm-foundry's yaml files), BERT large (arXiv 1810.04805).
     "llama3-8b": Model(32, 4096, 1024, 14336, 128256, True),
+    "llama3-70b": Model(80, 8192, 1024, 28672, 128256, True),
     "qwen3-8b": Model(36, 4096, 1024, 12288, 151936, True),
     "mpt-7b": Model(32, 4096, 4096, 16384, 50368, False),
     "mpt-13b": Model(40, 5120, 5120, 20480, 50368, False),
@@ -110,7 +111,9 @@ def kernels(run: Run, slower: float) -> Kernels:
         attention_s = slower * flops / gpu.flops / share(gpu.shares.attention, run.length)
         reached = share(gpu.shares.attention_backward, run.length)
         attention_backward_s = slower * 2.5 * flops / gpu.flops / reached
-    other_s = _elementwise_bytes(run, model) * tokens / memory
+    # With sequence parallelism tensor-parallel peers have a part of the tokens each, and cast to
+    # float8 what they have before it is gathered.
+    other_s = _elementwise_bytes(run, model) * tokens / split / memory
     parameters = model.layer_parameters / split
     forward, backward = 0.0, 2 * other_s
     if run.mixed:
@@ -123,9 +126,9 @@ def kernels(run: Run, slower: float) -> Kernels:
         # torchao testing/training/roofline_utils.py, get_tensor_memory_traffic_ovhd_s: the largest
         # is read off, then a cast writes rows and columns. Weights are cast for each direction.
         casts_s = (
-            (6 * inputs * tokens + 5 * parameters) / memory,
-            (6 * gradients * tokens + 3 * parameters) / memory,
-            (4 * inputs * tokens + 3 * parameters) / memory,
+            (6 * inputs * tokens / split + 5 * parameters) / memory,
+            (6 * gradients * tokens / split + 3 * parameters) / memory,
+            (4 * inputs * tokens / split + 3 * parameters) / memory,
         )
     ring, ring_backward = _ring_bytes(run)
     each_s = tokens * model.hidden / memory

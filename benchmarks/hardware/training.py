@@ -19,8 +19,8 @@ seen. This one was made after: sources were looked for where the first one misse
 chosen by a row.
 
 `python -m benchmarks.hardware.training` writes the kept result; it takes some minutes. Given rows
-alone are followed anew, with the number that was fitted: `python -m benchmarks.hardware.training
-t1.4 t4.2`.
+alone are followed anew, with the number that was fitted, those of the role `planned` too: `python
+-m benchmarks.hardware.training t1.4 t1.11`. Such a row is held out, by its role, once it is kept.
 """
 
 from __future__ import annotations
@@ -192,23 +192,22 @@ def fitted(run: Run) -> float:
 
 def main(wanted: Collection[str]) -> None:
     """Predict all rows, or those that are wanted, and keep what they give."""
-    known = {run.id for run in runs()}
-    if unknown := sorted(set(wanted) - known):
-        found_rows, allowed = " ".join(unknown), " ".join(run.id for run in runs())
+    every = runs(planned=True)
+    if unknown := sorted(set(wanted) - {run.id for run in every}):
+        found_rows, allowed = " ".join(unknown), " ".join(run.id for run in every)
         raise SystemExit(f"error: found rows {found_rows}, allowed: {allowed}")
     found: dict[str, dict[str, float]] = {}
     if wanted:
         found = json.loads(KEPT.read_text(encoding="utf-8"))
-    slower = {run.source: found[run.id]["slower"] for run in runs() if run.id in found}
-    for run in sorted(runs(), key=lambda one: not one.fitted):
-        if wanted and run.id not in wanted:
-            continue
+    slower = {run.source: found[run.id]["slower"] for run in every if run.id in found}
+    chosen = [run for run in every if run.id in wanted] if wanted else list(runs())
+    for run in sorted(chosen, key=lambda one: not one.fitted):
         if run.fitted:
             slower[run.source] = round(fitted(run), 4)
         value = rate(run, slower[run.source])
         found[run.id] = {"value": round(value, 4), "slower": slower[run.source]}
         print(run.id, run.value, found[run.id], f"{value / run.value - 1:+.1%}", flush=True)
-    ordered = {run.id: found[run.id] for run in runs() if run.id in found}
+    ordered = {run.id: found[run.id] for run in every if run.id in found}
     KEPT.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
 
 

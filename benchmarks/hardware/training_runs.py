@@ -74,6 +74,7 @@ class Run:
         return self.microbatch * self.length // self.context
 
 
-def runs() -> tuple[Run, ...]:
-    """All rows, in the order of the file."""
-    return rows(FILE, Run)
+def runs(planned: bool = False) -> tuple[Run, ...]:
+    """All rows, in the order of the file: those of the role `planned`, which nobody has followed
+    yet, only where they are asked for."""
+    return tuple(run for run in rows(FILE, Run) if planned or run.role != "planned")
