@@ -109,7 +109,8 @@ class Setting:
     `group_key`. `draw` numbers the draws of paths that are not known. `charged` has what hosts'
     processors are charged, where they are, and `held_by` which key of the spec has ports hold
     what they receive, where one does. `joined_ns` has, by rank, when it had made its connections,
-    where a run told of it.
+    where a run told of it; `handshakes_us`, by rank and peer, the round trips that its end of their
+    first connection measured when it was made, and of what it sent first (0: not known).
     Settings are compared by identity.
     """
 
@@ -130,6 +131,7 @@ class Setting:
     charged: HostSpec | None = None
     held_by: str = ""
     joined_ns: Mapping[int, int] = field(default_factory=dict)
+    handshakes_us: Mapping[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
 
     def expect_free_hosts(self, name: str) -> None:
         """Raises PredictorError where hosts are charged for their ranks' traffic, for a predictor

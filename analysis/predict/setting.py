@@ -60,6 +60,11 @@ def setting_of(run: Run) -> Setting:
         joined_ns={
             log.rank: joined for log in run.ranks if (joined := _joined_ns(log)) is not None
         },
+        handshakes_us={
+            (log.rank, one.peer): (one.handshake_us, one.greeting_us or 0)
+            for log in run.ranks
+            for one in log.handshakes
+        },
     )
 
 

@@ -32,6 +32,16 @@ class ConnectionRecord(Record):
     peer_port: int
 
 
+class HandshakeRecord(Record):
+    """Round trips of this rank's end of its connection with another, of the default group, as TCP
+    measured them: of the handshake, and of what the rank that connects sends first."""
+
+    event: Literal["handshake"]
+    peer: int
+    handshake_us: int
+    greeting_us: int | None
+
+
 class QueuePairRecord(Record):
     """The queue pair of a group that this rank is connected to another's with, over RoCE. Numbers
     of packets begin at `start_psn` in what this rank sends, and at the other in what it gets."""
@@ -283,6 +293,7 @@ class LifeRecord(Record):
 RankEvent = Annotated[
     RankRecord
     | ConnectionRecord
+    | HandshakeRecord
     | QueuePairRecord
     | EndRecord
     | IterationRecord

@@ -24,6 +24,7 @@ from analysis.runs.records import (
     FailureRecord,
     GpuRecord,
     GroupRecord,
+    HandshakeRecord,
     IterationRecord,
     JobRecord,
     LifeRecord,
@@ -98,6 +99,7 @@ class RankLog:
     joined_ns: int | None = None
     """When an observed rank had the connections of its default group."""
     sockets: tuple[SocketRecord, ...] = ()
+    handshakes: tuple[HandshakeRecord, ...] = ()
 
 
 @dataclass(frozen=True, repr=False)
@@ -313,6 +315,7 @@ def _among_all(log: RankLog, job: JobOfRun) -> RankLog:
             )
             for record in log.queue_pairs
         ),
+        handshakes=(),
         events=(),
         chunks=(),
     )
@@ -351,6 +354,7 @@ def _rank_log(path: Path) -> RankLog:
         only(LifeRecord),
         next((record.joined_ns for record in only(ObserverRecord)), None),
         only(SocketRecord),
+        only(HandshakeRecord),
     )
 
 

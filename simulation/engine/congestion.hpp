@@ -16,7 +16,7 @@ enum class Control : int64_t { kReno = 0, kCubic, kDctcp, kBbr };
 inline constexpr int64_t kInfiniteSsthresh = 0x7FFFFFFF;
 // The most that a connection gives its port at once: 64 KiB without the largest header (sk_setup_caps in
 // net/core/sock.c).
-inline constexpr int64_t kGsoBytes = 65'216;
+inline constexpr int64_t kGsoBytes = 65'343;
 
 // The part of a sender that congestion control sees, and changes.
 struct Window {

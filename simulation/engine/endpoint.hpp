@@ -50,8 +50,8 @@ struct Endpoint : Window {
     // Both ends know each other.
     void connect(Endpoint& other);
     // The greeting of a connection when it is made: a few bytes from here to the other end, which
-    // acknowledges them at once.
-    void greet(Endpoint& other, int64_t size, Time now);
+    // acknowledges them at once, after a round trip of so long.
+    void greet(Endpoint& other, int64_t size, int64_t rtt_us, Time now);
     // The application hands over a message of `size` bytes at once. Whether all of it is written; else the rest
     // is written as the send buffer has room, behind what waits for that already.
     bool write(int64_t size, int32_t message, Time now);

@@ -319,6 +319,7 @@ class Programs {
     Time begin_ns_;
     Span<int32_t> code_;
     Span<double> numbers_;
+    Span<int64_t> handshakes_;  // round trips of each pair, in microseconds: of the handshake, and of the greeting
     Span<int64_t> faults_;
     Span<int32_t> pair_places_;  // where the ways of pairs begin, or of each entropy value of each pair
     std::vector<Pair> pairs_;
@@ -377,6 +378,8 @@ inline Programs::Programs(const Columns& from, Network& network, const TcpSettin
         device.size != count || completions.size != count || selector.size != count ||
         hops.size != count || mss.size != count || first_link.size != count + 1)
         throw BadScenario("pair: the columns differ in length");
+    if (from.has("pair.handshakes")) handshakes_ = from.ints("pair.handshakes");
+    if (handshakes_.size && handshakes_.size != 2 * count) throw BadScenario("pair: the columns differ in length");
     uint32_t before = uint32_t(net_.links.size());
     for (int32_t link : links) {
         if (link < 0 || size_t(link) >= words)
@@ -749,7 +752,8 @@ inline void Programs::connect(int32_t pair, Time now) {
     Endpoint* made[2];
     for (int i = 0; i < 2; ++i) {
         const Pair& of = pairs_[size_t(numbers[i])];
-        int64_t rtt_us = std::max<int64_t>(1, (of.base_ns + 500) / 1000);
+        int64_t told_us = handshakes_.size ? handshakes_[2 * size_t(numbers[i])] : 0;
+        int64_t rtt_us = told_us ? told_us : std::max<int64_t>(1, (of.base_ns + 500) / 1000);
         made[i] = new Endpoint(net_, uint32_t(numbers[i]), tcp_, of.mss, rtt_us);
         made[i]->route = of.route;
         made[i]->hops = of.hops;
@@ -759,7 +763,9 @@ inline void Programs::connect(int32_t pair, Time now) {
     made[0]->connect(*made[1]);
     // The end that connects, which is that of the higher number, sends first (gloo/transport/tcp/device.cc).
     bool listens = pairs_[size_t(pair)].source > pairs_[size_t(pair)].destination;
-    made[!listens]->greet(*made[listens], greeting_bytes_, now);
+    Endpoint& first = *made[!listens];
+    int64_t told_us = handshakes_.size ? handshakes_[2 * size_t(first.number) + 1] : 0;
+    first.greet(*made[listens], greeting_bytes_, told_us ? told_us : first.min_rtt_us, now);
 }
 
 // Starts chunks by marks, as there are slots for them.

@@ -40,14 +40,17 @@ inline void Endpoint::connect(Endpoint& other) {
     other.window_bytes_ = window();
 }
 
-inline void Endpoint::greet(Endpoint& other, int64_t size, Time now) {
+inline void Endpoint::greet(Endpoint& other, int64_t size, int64_t rtt_us, Time now) {
     write_seq = snd_una = snd_nxt = size;
     delivered = max_packets_out = 1;
     cwnd_limited = cwnd <= 1;
-    control_pkts_acked(min_rtt_us, now);
+    min_rtt_us = std::min(min_rtt_us, rtt_us);
+    measured(rtt_us);
+    control_pkts_acked(rtt_us, now);
     control_in_ack_event();
     if (!paces) {
         control_cong_avoid(1, now);
+        update_pacing_rate();
     } else {
         data_segments_ = 1;
         bbr_->main({1, min_rtt_us, 0, 1, min_rtt_us, 1, 0, true}, now);

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from workloads.execution.handshakes import Handshake
 from workloads.execution.programs.engine import ChunkTimes
 from workloads.observer.posts import Post, Posts
 
@@ -49,6 +50,11 @@ class EventLog:
                     "peer_port": peer_port,
                 }
             )
+
+    def handshakes(self, by_peer: Mapping[int, Handshake]) -> None:
+        """What TCP measured when the ranks of the default group connected."""
+        for peer, found in sorted(by_peer.items()):
+            self._add({"event": "handshake", "peer": peer} | asdict(found))
 
     def end(self, event: str, group: str, peer: int, told: Mapping[str, Any]) -> None:
         """An end of this rank with another's, for a group's messages, such as a queue pair."""

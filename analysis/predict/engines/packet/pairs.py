@@ -126,8 +126,23 @@ class PairsOfEnds:
             "pair.selector": self.selector.astype(np.int32),
             "pair.mss": np.minimum(segments, segments[reverse]).astype(np.int32),
             "completions": np.array([len(queues)], dtype=np.int64),
+            **self._handshakes(fabric.paths.setting),
             **self._values(),
         }
+
+    def _handshakes(self, setting: Setting) -> dict[str, Column]:
+        """What the ends of the group of all ranks measured when they connected."""
+        told = setting.handshakes_us
+        if not told:
+            return {}
+        ranks = zip(
+            self.ends[self.source].tolist(), self.ends[self.destination].tolist(), strict=True
+        )
+        rows = [
+            told.get(ends, (0, 0)) if group is None and not carried else (0, 0)
+            for ends, group, carried in zip(ranks, self.groups, self.carried.tolist(), strict=True)
+        ]
+        return {"pair.handshakes": np.array(rows, dtype=np.int64).reshape(-1)}
 
     def _values(self) -> dict[str, Column]:
         """The routes of entropy values, those of a pair one after the other. Raises PredictorError

@@ -1,0 +1,47 @@
+"""What ranks log of their handshakes is what TCP measured of them."""
+
+from __future__ import annotations
+
+import socket
+import struct
+
+import pytest
+
+from workloads.execution.handshakes import Handshake, handshakes_here
+
+_STORE = 1
+
+
+def test_each_end_tells_what_it_measured() -> None:
+    """The rank of the higher number connects, and sends first. Rank 0 is at 127.0.0.1."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port), source_address=("127.0.0.2", 0)) as one:
+            accepted, _ = server.accept()
+            with accepted:
+                one.sendall(b"greeting")
+                accepted.recv(8)
+                found = handshakes_here(0, {0: "127.0.0.1", 1: "127.0.0.2"}, _STORE)
+                theirs = handshakes_here(1, {0: "127.0.0.1", 1: "127.0.0.2"}, _STORE)
+                (listens_us,) = struct.unpack_from("=I", _info(accepted), 68)
+                rtt_us, least_us = _round_trips(_info(one))
+    if not found:
+        pytest.skip("the kernel does not tell of connections (CONFIG_INET_DIAG)")
+    assert found == {1: Handshake(listens_us, None)}
+    (connects,) = theirs.values()
+    assert connects.greeting_us is not None
+    assert min(connects.handshake_us, connects.greeting_us) == least_us
+    # RFC 6298: the second round trip counts an eighth.
+    assert (7 * connects.handshake_us + connects.greeting_us) // 8 == rtt_us
+
+
+def test_ranks_that_share_hosts_have_none() -> None:
+    assert handshakes_here(0, {0: "127.0.0.1", 1: "127.0.0.1"}, _STORE) == {}
+
+
+def _info(end: socket.socket) -> bytes:
+    return end.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192)
+
+
+def _round_trips(info: bytes) -> tuple[int, int]:
+    return struct.unpack_from("=I", info, 68)[0], struct.unpack_from("=I", info, 148)[0]
