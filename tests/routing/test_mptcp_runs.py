@@ -100,3 +100,23 @@ def test_predictors_of_one_path_refuse_by_name(four: Path) -> None:
     assert told["alpha-beta"]["duration_ns"] > 0
     assert told["flow-ideal-ecmp"]["duration_ns"] > 0
     assert "packet does not follow MPTCP" in json.dumps(found)
+
+
+def test_subflows_are_of_their_jobs_class(tmp_path: Path) -> None:
+    """All that a job's sockets send is of its class, from the first packet on: the port of a host
+    has nothing in the other one."""
+    text = """
+name: classes
+fabric: {kind: flat, hosts: 2, link: {rate: 10Gbps}, queue: {kind: classes, classes: {
+  bulk: {priority: 0, queue: {kind: droptail}}, train: {priority: 3, queue: {kind: droptail}}}}}
+transport: {kind: mptcp, subflows: 3}
+class: train
+workload: {kind: collectives, ranks: 2, operations: [{kind: all_reduce, size: 1MB}]}
+predict: []
+capture: {points: []}
+"""
+    run(parse_spec(text), kernel="virtual", out=tmp_path / "run", pages=False)
+    lines = map(json.loads, (tmp_path / "run" / "links.jsonl").read_text().splitlines())
+    sent = [(one["class"], one["bytes"]) for line in lines for one in line["classes"]]
+    assert sum(many for name, many in sent if name == "train") > 1_000_000
+    assert sum(many for name, many in sent if name == "bulk") == 0
