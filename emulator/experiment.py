@@ -36,6 +36,7 @@ from emulator.network.sysctls import TcpSettings
 from emulator.ports.arrangement import PortArrangement
 from emulator.progress import STANDS, Progress, Report
 from emulator.ranks.aggregation.process import AggregationJob
+from emulator.ranks.copies.broker import CopyBroker
 from emulator.ranks.failures.hang_watch import HangWatch
 from emulator.ranks.launcher import FailedJob, Launcher
 from emulator.ranks.moments import moments_heard
@@ -197,6 +198,7 @@ def run_experiment(
         simulated = None
         if spec.simulated:
             simulated = stack.enter_context(SimulatedNetwork.serving(network, run_directory))
+        copies = stack.enter_context(CopyBroker.serving(network, spec.payload != "timing"))
         jobs = stack.enter_context(
             processes_of_jobs(spec, network, run_directory, kernel.real_time)
         )
@@ -226,9 +228,10 @@ def run_experiment(
             # The last sample then counts what links.jsonl counts.
             sleep_until_ns(time.monotonic_ns() + spec.counters.interval_ns)
         simulated_counters = None if simulated is None else simulated.finish()
-        _write_links(network, run_directory, simulated_counters)
+        copies.write(run_directory)
+        _write_links(network, run_directory, simulated_counters, copies.carried())
         if sampled:
-            write_samples(network, run_directory / "ports.jsonl")
+            write_samples(network, run_directory / "ports.jsonl", copies.spans)
         emulated(spec).write_samples(network, run_directory)
         measured = _measured(spec, hosts, network, captured)
         late_ns = faults.worst_lateness_ns if kernel.real_time else 0
@@ -398,13 +401,21 @@ def _start_capture(
     )
 
 
-def _write_links(network: Network, run_directory: Path, simulated: Counters | None) -> None:
-    """The counters of all ports, of a simulated network the engine's."""
+def _write_links(
+    network: Network,
+    run_directory: Path,
+    simulated: Counters | None,
+    copied: Mapping[int, Mapping[str, int]],
+) -> None:
+    """The counters of all ports, of a simulated network the engine's, and what they carried of
+    copies, by directed link."""
     lines = []
     for port in network.port_counters():
         line = port.as_dict()
+        is_b = port.node == network.fabric.links[port.link].b.node
+        line |= copied.get(2 * port.link + is_b, {})
         if simulated is not None:
-            line |= simulated.port(port.link, port.node == network.fabric.links[port.link].b.node)
+            line |= simulated.port(port.link, is_b)
         lines.append(json.dumps(line) + "\n")
     (run_directory / "links.jsonl").write_text("".join(lines))
 

@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
+from emulator.ranks.copies.place import COPIES_FILE
 from topologies.spec.spec import Spec
 
 JOBS = "jobs"
@@ -40,12 +41,26 @@ def complete_job_directories(spec: Spec, directory: Path) -> None:
         for counters in ("links.jsonl", "ports.jsonl"):
             if (directory / counters).exists():
                 shutil.copyfile(directory / counters, place / counters)
+        _write_copies(name, directory, place)
         others = {h for other in spec.plan.jobs if other.name != name for h in other.hosts}
         if not others & set(part.plan.hosts):
             _link_captures(part, directory, place)
         if environment["kernel"] == "native":
             # The place of the job's part of the run's twin, if there will be one.
             (place / _TWIN).symlink_to(Path("..", "..", _TWIN, JOBS, name))
+
+
+def _write_copies(job: str, directory: Path, place: Path) -> None:
+    """Those of the job, whose groups have its name before theirs."""
+    if not (directory / COPIES_FILE).exists():
+        return
+    lines = []
+    for line in (directory / COPIES_FILE).read_text().splitlines():
+        copy = json.loads(line)
+        owner, _, group = copy["group"].partition("/")
+        if owner == job:
+            lines.append(json.dumps(copy | {"group": group}, separators=(",", ":")) + "\n")
+    (place / COPIES_FILE).write_text("".join(lines))
 
 
 def _link_captures(part: Spec, directory: Path, place: Path) -> None:

@@ -26,6 +26,7 @@ class AddedUp(Simulator):
         self.name, self.ignores = predictor.name, predictor.ignores
         self._predictor = predictor
         self.charges_hosts = isinstance(predictor, Simulator) and predictor.charges_hosts
+        self.follows_copies = isinstance(predictor, Simulator) and predictor.follows_copies
         self._bulk = AlphaBeta.counting(Effects(headers=True, rendezvous=False))
         self._known: dict[tuple[Setting, CollectiveCall], float | CollectiveError] = {}
         self._loads: dict[tuple[Setting, CollectiveCall], LinkLoad] = {}
@@ -47,6 +48,8 @@ class AddedUp(Simulator):
         """Nanoseconds on an idle fabric. Raises CollectiveError."""
         if not self.charges_hosts:
             setting.expect_free_hosts(self.name)
+        if not self.follows_copies:
+            setting.expect_packets(self.name)
         key = setting, call
         if key not in self._known:
             try:
@@ -98,6 +101,7 @@ class Adapted(Simulator):
             self.remembers = self._follows.remembers
             self.knows_links = self._follows.knows_links
             self.charges_hosts = self._follows.charges_hosts
+            self.follows_copies = self._follows.follows_copies
 
     def run(self, scenario: Scenario) -> Timeline:
         """Follow a scenario, or add it up. Raises CollectiveError."""
@@ -114,6 +118,8 @@ class Adapted(Simulator):
         """Follow a scenario. Raises CollectiveError for one that is not followed."""
         if not self.charges_hosts:
             scenario.setting.expect_free_hosts(self.name)
+        if not self.follows_copies:
+            scenario.setting.expect_packets(self.name)
         if self._follows is None:
             raise PredictorError(f"{self.name} knows one collective alone")
         return self._follows.run(scenario)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from importlib import import_module
 from importlib.metadata import entry_points
 from types import MappingProxyType
@@ -13,6 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 from analysis.predict.carrier import Carrier
 from collectives.call import CollectiveCall, CollectiveError
 from collectives.groups import groups_of, selectors_of_groups
+from topologies.fabrics.copies import CopyPaths
 from topologies.fabrics.fabric import Fabric
 from topologies.routing.routes import Routes
 from topologies.spec.errors import Problem, suggestion
@@ -132,6 +133,40 @@ class Setting:
     held_by: str = ""
     joined_ns: Mapping[int, int] = field(default_factory=dict)
     handshakes_us: Mapping[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+
+    @cached_property
+    def copies(self) -> CopyPaths | None:
+        """The links of messages that are copies of memory; None where there are none."""
+        return CopyPaths.of(self.fabric)
+
+    def copies_of(self, call: CollectiveCall) -> bool:
+        """Whether messages of a call are copies where its ranks are in one server: those of
+        programs."""
+        return self.copies is not None and call.schedule.algorithm is not None
+
+    def copied_over(self, source: int, destination: int) -> tuple[int, int] | None:
+        """The directed links of copies between two ranks, or switches that take part, which are
+        numbered after them (`CopyPaths.between`)."""
+        if self.copies is None:
+            return None
+        return self.copies.between(self._ends[source], self._ends[destination])
+
+    def is_copied(self, source: int, destination: int) -> bool:
+        """Whether programs' messages between them are copies."""
+        return self.copied_over(source, destination) is not None
+
+    @cached_property
+    def _ends(self) -> tuple[str, ...]:
+        return (*self.hosts, *(node.name for node in self.fabric.routers))
+
+    def expect_packets(self, name: str) -> None:
+        """Raises PredictorError where messages are copies, for a predictor that does not follow
+        them."""
+        if self.copies is not None:
+            raise PredictorError(
+                f"fabric.scale_up.kind: copies: {name} does not follow copies of memory; allowed: "
+                "packet, packet-skipping, flow, alpha-beta"
+            )
 
     def expect_free_hosts(self, name: str) -> None:
         """Raises PredictorError where hosts are charged for their ranks' traffic, for a predictor

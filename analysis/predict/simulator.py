@@ -24,7 +24,8 @@ class Simulator(ABC):
     `remembers` says that connections carry over from one collective to the next, so that a run is
     asked about as a whole. `knows_links` says that the simulator knows which links messages take,
     and so what jobs do to each other. `charges_hosts` says that it follows the time of processors
-    (`Setting.charged`). `progress` is called meanwhile by those that take long: with
+    (`Setting.charged`), `follows_copies` that it follows messages that are copies of memory
+    (`Setting.copies`). `progress` is called meanwhile by those that take long: with
     the time in the scenario, in nanoseconds, and the share of its messages that have come.
     """
 
@@ -33,6 +34,7 @@ class Simulator(ABC):
     remembers = False
     knows_links = False
     charges_hosts = False
+    follows_copies = False
     progress: Progress | None = None
 
     @abstractmethod

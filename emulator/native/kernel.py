@@ -47,6 +47,8 @@ def missing_for(spec: Spec) -> list[str]:
         )
     if isinstance(spec.counters.interval_ns, int):
         missing.append("counters.interval: stock queue disciplines keep no history")
+    if fabric.copied_class is not None:
+        missing.append("fabric.scale_up.kind: copies: they take virtual time; allowed: packets")
     if any(isinstance(fault, WrongClock) for fault in spec.faults):
         missing.append("faults of kind clock: all hosts have the machine's own clock")
     if spec.virtual.thread_order:

@@ -12,6 +12,7 @@ from emulator.job_directories import job_directory
 from emulator.network.network import Network
 from emulator.ranks.aggregation.manager import AggregationManager
 from emulator.ranks.aggregation.process import Trees
+from emulator.ranks.copies.place import copies_place
 from emulator.ranks.gate import Seat
 from emulator.ranks.packed_process import packed
 from emulator.ranks.packing import ranks_per_process
@@ -84,8 +85,7 @@ def _processes_of(
         return
     names = _write_names(network, run_directory)
     traffic = TrafficOfGroups.of_spec(spec)
-    job = None if seat is None else seat.job
-    trees = Trees.of_run(settings_of(spec), spec.plan.hosts, network, traffic, job)
+    trees = Trees.of_run(settings_of(spec), spec.plan.hosts, network, traffic, seat)
     jobs = _ranks(spec, network, run_directory, names, real_time, seat, idle, trees, traffic)
     threads = 1 if real_time else ranks_per_process(spec)
     processes = [*(packed(jobs, threads) if threads > 1 else jobs)]
@@ -149,6 +149,7 @@ def _ranks(
                 trees={} if trees is None else trees.places_of(rank, network),
                 place=emulated(spec).place(spec, network, host, ranks),
                 connections=spec.between_sockets,
+                copies=copies_place(network, host, seat),
             ),
             netns=network.netns_path(host),
             names=names,

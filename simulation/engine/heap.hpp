@@ -21,6 +21,7 @@ enum class What : uint32_t {
     kHasLeftPort,      // a packet of a queue pair has left its host's port
     kSendTask,         // of a queue pair
     kReceiveTask,      // of a queue pair
+    kCopies,           // ports take up copies, and some are complete
     kCompletions,      // a thread takes what has been completed
     kWritable,         // a thread writes what an end's send buffer has room for now
     kFluid,            // something of a fluid

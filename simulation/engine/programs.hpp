@@ -66,6 +66,7 @@ struct Message {
     uint8_t state;
 };
 
+class Copies;
 class Fluid;
 class Hosts;
 
@@ -168,6 +169,18 @@ class Programs {
     void flow_by(std::unique_ptr<Fluid> fluid);
     Fluid* fluid() const { return fluid_.get(); }
 
+    // Some messages go as copies of memory (copies.hpp).
+    void copy_by(std::unique_ptr<Copies> copies);
+    bool has_copies() const { return copies_ != nullptr; }
+    void copies_fire(Time now);
+    // These are complete. A thread of each rank takes what there is for it before those that wait go on.
+    void are_copied(const std::vector<int32_t>& messages, Time now) {
+        for (int32_t message : messages) {
+            has_sent(message, now);
+            has_received(message, now);
+        }
+    }
+
     // The thread that an end has told that there is room writes on.
     void write_on(Endpoint& end, Time now) {
         while (std::optional<int32_t> message = end.write_on(now))
@@ -183,6 +196,7 @@ class Programs {
     }
 
   private:
+    friend class Copies;
     friend class Fluid;
     friend class Hosts;
     friend class Leaps;
@@ -250,12 +264,15 @@ class Programs {
     void announce(Span<int32_t> messages, Time now);
     bool send(int32_t pair, int32_t message, bool invites, int64_t size, Time now);
     bool flow(int32_t pair, int32_t message, bool invites, Time now);
+    bool is_copied(int32_t message) const;
+    void copy(int32_t message, Time now);
     void connect(int32_t pair, Time now);
     bool over_roce(int32_t message) const { return pairs_[size_t(messages_[size_t(message)].pair)].device >= 0; }
     void read_devices(const Columns& from);
     QueuePair& queue_pair(int32_t pair);
     void admit(int32_t message, Time now) {
         const Message& found = messages_[size_t(message)];
+        if (is_copied(message)) return copy(message, now);
         if (over_roce(message)) return queue_pair(found.pair).post(message, true, found.size_bytes, now);
         if (!send(found.pair, message, false, found.written_bytes, now)) return;
         if (reading_) reading_->push_back({message, true});
@@ -351,6 +368,7 @@ class Programs {
     std::vector<Slots> slots_;
     std::vector<int32_t> granted_;  // the mark of each stream
     std::unique_ptr<StreamQueues> streams_;
+    std::unique_ptr<Copies> copies_;
     std::unique_ptr<Fluid> fluid_;
     std::unique_ptr<Hosts> hosts_;
     Time now_ = 0;
@@ -705,7 +723,8 @@ inline void Programs::start(bool sends_first, Span<int32_t> sends, Span<int32_t>
         const Message& message = messages_[size_t(each)];
         if (leaps && message.state & kReceived) continue;  // in a leap
         int32_t back = pairs_[size_t(message.pair)].reverse;
-        if (over_roce(each)) queue_pair(back).post(each, false, kCreditPayloadBytes, now);
+        if (is_copied(each)) has_been_invited(each, now);  // which takes no time
+        else if (over_roce(each)) queue_pair(back).post(each, false, kCreditPayloadBytes, now);
         else if (message.announced) send(back, each, true, preamble_bytes_, now);
     }
     if (!sends_first) announce(sends, now);
@@ -717,10 +736,10 @@ inline void Programs::announce(Span<int32_t> messages, Time now) {
         Message& message = messages_[size_t(each)];
         if (leaps && message.state & kReceived) continue;
         if (leaps) tell_leaps_posted(each, now);
-        if (message.announced && !over_roce(each)) send(message.pair, kNone, false, preamble_bytes_, now);
+        if (message.announced && !over_roce(each) && !is_copied(each)) send(message.pair, kNone, false, preamble_bytes_, now);
         message.state |= kPosted;
         if (!posted_ns_.empty()) posted_ns_[size_t(each)] = now - begin_ns_;
-        if (message.state & kInvited || !message.announced) admit(each, now);
+        if (message.state & kInvited || (!message.announced && !is_copied(each))) admit(each, now);
     }
 }
 

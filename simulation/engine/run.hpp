@@ -4,6 +4,7 @@
 #include "bbr.hpp"
 #include "cells.hpp"
 #include "choices.hpp"
+#include "copies.hpp"
 #include "fifo.hpp"
 #include "fluid.hpp"
 #include "hosts.hpp"
@@ -51,6 +52,16 @@ inline Network::Network(size_t ports) : ports(ports), wheel_(ports) {}
 inline Network::~Network() = default;
 
 inline void Programs::flow_by(std::unique_ptr<Fluid> fluid) { fluid_ = std::move(fluid); }
+
+inline void Programs::copy_by(std::unique_ptr<Copies> copies) { copies_ = std::move(copies); }
+
+inline bool Programs::is_copied(int32_t message) const {
+    return copies_ && copies_->carries(messages_[size_t(message)].pair);
+}
+
+inline void Programs::copy(int32_t message, Time now) { copies_->begin(message, now); }
+
+inline void Programs::copies_fire(Time now) { copies_->fire(now); }
 
 inline bool Programs::flow(int32_t pair, int32_t message, bool invites, Time now) {
     return fluid_->send(pair, message, invites, now);
@@ -253,6 +264,8 @@ inline void Network::begin(const Event& event, Time now) {
             return programs->leaps->goes_on(int32_t(event.whose), event.value, now);
         case What::kCells:
             return chassis[event.whose]->fire(now);
+        case What::kCopies:
+            return programs->copies_fire(now);
         case What::kCompletions:
             return programs->take_completions(event.whose, now);
         case What::kQueuePairTimer:

@@ -20,6 +20,7 @@ class Simulation {
         programs_ = std::make_unique<Programs>(scenario, network, tcp);
         network.programs = programs_.get();
         if (scenario.has("fluid.settings")) programs_->flow_by(std::make_unique<Fluid>(scenario, network, *programs_));
+        if (scenario.has("copy.settings")) programs_->copy_by(std::make_unique<Copies>(scenario, network, *programs_));
         if (scenario.has("host.costs")) programs_->charge(std::make_unique<Hosts>(scenario, network, *programs_));
         choices_ = std::make_unique<Choices>(scenario, network);
         network.choices = choices_.get();
@@ -30,7 +31,7 @@ class Simulation {
         if (!scenario.has("leaps.tolerance_ppm")) return;
         // Where the ways of messages, or links, change meanwhile, or switches take part, all is followed.
         bool is_steady = !scenario.ints("fault.rows").size && !scenario.shorts("choice.switch").size &&
-                         !scenario.shorts("value.links").size && !scenario.number("has_nodes") && network.chassis.empty();
+                         !scenario.shorts("value.links").size && !scenario.number("has_nodes") && network.chassis.empty() && !programs_->has_copies();
         leaps_ = std::make_unique<Leaps>(*programs_, network, scenario.number("leaps.tolerance_ppm"), is_steady);
         programs_->leaps = leaps_.get();
     }

@@ -111,6 +111,9 @@ class Fabric:
     """Node -> host -> the neighbour that is taken towards it, whatever is shortest."""
     choice: NextHopChoice = BY_HASH
     """How one of several next hops is chosen."""
+    copied_class: str | None = None
+    """The class of links over which messages of programs go as copies of memory
+    (`topologies.fabrics.copies`); None where all that is sent is packets."""
 
     @cached_property
     def hosts(self) -> tuple[Node, ...]:

@@ -18,7 +18,8 @@ from topologies.fabrics.wiring import Wire, assemble, queue_of_nic
 from topologies.spec.bus_section import BusSpec
 from topologies.spec.fabric_section import LinkSpec, RailsSpec
 
-LINK_CLASSES = ("scale-up", "nic", "spine")
+SCALE_UP = "scale-up"
+LINK_CLASSES = (SCALE_UP, "nic", "spine")
 TO_NIC = "host-nic"
 """The class of a host's link to a NIC that is a node, with a port in each plane."""
 LINK_COSTS = {"scale-up": 1, "nic": 2, "spine": 2}
@@ -35,6 +36,11 @@ def build(section: RailsSpec) -> Fabric:
     Addresses of hosts are 10.r.0.(2 + server) on rails and 10.0.server.(2 + r) on leaves, so that
     those on a switch of the scale-out network share a prefix. Raises FabricError.
     """
+    fabric = _built(section)
+    return replace(fabric, copied_class=SCALE_UP) if section.scale_up.kind == "copies" else fabric
+
+
+def _built(section: RailsSpec) -> Fabric:
     lower = "rail" if section.servers_per_leaf is None else "leaf"
     hosts: list[Node] = []
     wires: list[Wire] = []

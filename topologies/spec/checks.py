@@ -14,6 +14,7 @@ from topologies.fabrics.selectors import links_between, select_ports
 from topologies.fabrics.wiring import FabricError
 from topologies.routing.choices import MOST_NEXT_HOPS
 from topologies.routing.routes import compute_routes
+from topologies.spec.copies_checks import copies_problems
 from topologies.spec.errors import Key, Problem, shown, suggestion
 from topologies.spec.fabric_section import GraphSpec
 from topologies.spec.jobs.checks import check_jobs
@@ -146,6 +147,7 @@ def _check_one(spec: Sections) -> list[Problem]:
     problems += _placement_problems(spec, fabric)
     problems += _selector_problems(spec, fabric)
     problems += _fault_problems(spec, fabric)
+    problems += copies_problems(spec, fabric)
     return problems
 
 

@@ -367,6 +367,15 @@ SERVERS = {
 The scale-up rate is what NCCL counts on for all NVLinks of a GPU together (12 links of 20 GB/s, 18
 of 20.6: SM80_NVLINK_BW and SM90_NVLINK_BW of its src/graph/topo.h), below the nominal 25 each."""
 
+
+class ScaleUpSpec(SpecSection):
+    """What the messages of programs are between two hosts of one server. `packets`: those of the
+    ranks' transport, over the links of class scale-up. `copies`: a copy of memory each, which takes
+    the delays of its links and its bytes at their rate (topologies/fabrics/copies.py)."""
+
+    kind: Literal["packets", "copies"] = "packets"
+
+
 SCALE_UP: Mapping[str, object] = MappingProxyType({"delay": "100ns", "mtu": 65_535})
 """The delay and the MTU of a known server's links to its NVLink switch, beside their rate."""
 
@@ -433,6 +442,7 @@ class RailsSpec(RegularSection):
     pxn: bool = Field(default_factory=_joins_rails, strict=True)
     bus: BusSpec | None = None
     planes: Integer = Field(default=1, ge=1, le=16)
+    scale_up: ScaleUpSpec = ScaleUpSpec()
     routing: Routing = "ecmp"
 
     _preset = model_validator(mode="before")(_with_preset)
@@ -458,6 +468,11 @@ class RailsSpec(RegularSection):
     def _joined(self) -> RailsSpec:
         if not 2 <= self.servers * self.hosts_per_server <= MAX_HOSTS:
             raise ValueError(f"expected servers * hosts_per_server from 2 to {MAX_HOSTS}")
+        if self.scale_up.kind == "copies" and self.pxn and min(self.lowers, self.servers) > 1:
+            raise ValueError(
+                "expected pxn: false with scale_up: {kind: copies}, and spines: 1 or more to cross "
+                "rails: what a neighbour forwards would be packets on the links of copies"
+            )
         if self.bus is not None:
             self._expect_bus(self.bus)
         if self.planes > 1 and self.bus is not None:

@@ -25,6 +25,7 @@ from topologies.spec.workload_types import ReduceOp
 from workloads.execution.aggregation.client import AggregationClient, Trees
 from workloads.execution.aggregation.host_way import HostWay
 from workloads.execution.clock import now_ns, round_time_ns, sleep_until_ns
+from workloads.execution.copies.links import RankCopies
 from workloads.execution.events import EventLog, Pending
 from workloads.execution.payload.tensors import OWN_TENSORS, Tensors
 from workloads.execution.process_groups import ProcessGroups
@@ -56,7 +57,8 @@ class Communicator:
     Switches take part in its programs by `tree`, where they aggregate. With `begin` its ranks do
     not align themselves before an iteration: it is called before the first one, and the others
     follow without a pause. With `ends` the messages of its programs go between these, else between
-    its sockets and those of further `meshes`.
+    its sockets and those of further `meshes`; those to its own server go by `copies`, where there
+    are some.
     `tensors` are what its collectives move. With `real_time` it aligns its ranks further ahead.
     """
 
@@ -77,6 +79,7 @@ class Communicator:
         real_time: bool = False,
         connections: Connections = ONE,
         meshes: Sequence[dist.ProcessGroup] = (),
+        copies: RankCopies | None = None,
     ) -> None:
         self.name = name
         self.tensors = tensors
@@ -98,6 +101,8 @@ class Communicator:
         elif meshes and self.size > 1:
             own = dist.group.WORLD if group is None else group
             self._links = SpreadLinks([own, *meshes], connections)
+        if copies is not None and self.size > 1:
+            self._links = copies.links(name, self.ranks, self.rank, self._carrier(group))
         self._next_tag = 0
         if log.posts is not None and not self._everybody:
             log.posts.group(name, self.ranks)
@@ -417,6 +422,7 @@ def subgroups(
     *,
     lazy: bool = False,
     connections: Connections = ONE,
+    copies: RankCopies | None = None,
 ) -> Communicator | None:
     """Split the run into process groups; every rank calls this with the same partition.
 
@@ -448,6 +454,7 @@ def subgroups(
                 tensors=tensors,
                 connections=connections,
                 meshes=meshes,
+                copies=copies,
             )
     return mine
 

@@ -10,6 +10,7 @@ from workloads.execution.aggregation.client import Trees
 from workloads.execution.clock import set_minimal_timer_slack
 from workloads.execution.communicator import AT_THE_END, Communicator, further_meshes
 from workloads.execution.compute_model import ComputeModel
+from workloads.execution.copies.links import CopyEnds, RankCopies
 from workloads.execution.events import EventLog
 from workloads.execution.handshakes import handshakes_here
 from workloads.execution.payload.tensors import tensors_of
@@ -65,7 +66,10 @@ def _take_part(
     )
     ends = None if plan.place is None else plan.place.open()
     tensors = tensors_of(plan.payload)
-    trees = Trees(plan.trees, tensors)
+    copies = None
+    if plan.copies is not None:
+        copies = RankCopies(CopyEnds(plan.copies), plan.hosts)
+    trees = Trees(plan.trees, tensors, None if copies is None else copies.ends)
     world = Communicator(
         log,
         WORLD,
@@ -81,10 +85,11 @@ def _take_part(
         real_time=plan.real_time,
         connections=plan.connections,
         meshes=meshes,
+        copies=copies,
     )
     compute = ComputeModel(plan.compute, log)
     tell = on_iteration if plan.rank == 0 else lambda iteration: None
-    seat = Seat(plan, groups, world, compute, log, tell, ends, trees)
+    seat = Seat(plan, groups, world, compute, log, tell, ends, trees, copies)
     _RANK_WORKS[plan.workload.kind].run(seat)
     world.begin()
     # Nobody closes connections, and rank 0 its store, while others still use them.

@@ -12,6 +12,7 @@ from topologies.spec.transports.connections import ONE, Connections
 from topologies.spec.workload_section import WorkloadSpec
 from topologies.spec.workload_types import Payload
 from workloads.execution.aggregation.place import TreePlace
+from workloads.execution.copies.place import CopiesPlace
 from workloads.execution.traffic_class import TrafficClass
 from workloads.execution.transports.interface import Place
 
@@ -31,7 +32,8 @@ class RankPlan:
     own. Two ranks of a group have so many `connections` by sockets.
 
     `trees` are the rank's places among switches that aggregate, by the ranks of its groups, where
-    there are some. `place` is where it finds its ends of a transport that has some for programs.
+    there are some. `place` is where it finds its ends of a transport that has some for programs,
+    `copies` where it finds those of copies, where messages to others of its server are such.
     """
 
     rank: int
@@ -51,6 +53,7 @@ class RankPlan:
     classes: Mapping[tuple[int, ...], TrafficClass] = field(default_factory=dict)
     trees: Mapping[tuple[int, ...], tuple[TreePlace, ...]] = field(default_factory=dict)
     place: Place | None = None
+    copies: CopiesPlace | None = None
     connections: Connections = ONE
 
     @property

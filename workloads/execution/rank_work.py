@@ -17,6 +17,7 @@ from topologies.spec.workload_types import GroupName
 from workloads.execution.aggregation.client import Trees
 from workloads.execution.communicator import Communicator, subgroups
 from workloads.execution.compute_model import ComputeModel
+from workloads.execution.copies.links import RankCopies
 from workloads.execution.events import EventLog
 from workloads.execution.process_groups import ProcessGroups
 from workloads.execution.rank_plan import RankPlan
@@ -37,6 +38,7 @@ class Seat:
     on_iteration: Callable[[int], None]
     ends: RankEnds | None
     trees: Trees
+    copies: RankCopies | None = None
 
     @property
     def run_directory(self) -> Path:
@@ -62,6 +64,7 @@ class Seat:
                     self.plan.classes,
                     lazy=self.plan.lazy,
                     connections=self.plan.connections,
+                    copies=self.copies,
                 )
                 assert mine is not None  # the parts cover all ranks
                 found[name] = mine

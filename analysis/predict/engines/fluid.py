@@ -6,11 +6,12 @@ Messages go in quanta through ports that serve in the order of arrival
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from analysis.predict.engines.copied import Bools, copied_messages, copy_columns
 from analysis.predict.engines.joint_programs import JointPrograms
 from analysis.predict.engines.message_costs import MessageCosts
 from analysis.predict.engines.packet.programs import EncodedPrograms
@@ -68,6 +69,7 @@ def run_fluid(
     to have waits. Unless `notices_queue`, what invites a message waits in no port. Raises
     PredictorError."""
     joint.all_carried(paths.setting.transport)
+    copied = _copied(paths, joint)
     encoded = EncodedPrograms(joint)
     priority = joint.priorities(paths.setting, costs.carried)
     several = len(set(priority)) > 1
@@ -75,6 +77,7 @@ def run_fluid(
     columns = {
         **encoded.columns(),
         **pairs,
+        **_copies(paths, joint, pairs, copied),
         **_classes(paths, ports, several),
         **_messages(joint, costs),
         **_settings(joint, costs, QUANTA_PER_MESSAGE * (_FINER if several else 1), notices_queue),
@@ -87,6 +90,27 @@ def run_fluid(
         raise PredictorError(str(error)) from error
     encoded.take_back(timeline.stamps)
     return timeline
+
+
+def _copied(paths: Paths, joint: JointPrograms) -> Bools:
+    """Whether each message is a copy. Raises PredictorError where two ranks of a server send each
+    other others as well."""
+    copied = copied_messages(paths.setting, joint)
+    programs = [paths.setting.copies_of(grouped.call) for grouped in joint.calls]
+    if copied.any() and not all(programs):
+        raise PredictorError(
+            "copies of memory and collectives of Gloo's own in flight together; packet follows them"
+        )
+    return copied
+
+
+def _copies(
+    paths: Paths, joint: JointPrograms, pairs: Mapping[str, Column], copied: Bools
+) -> dict[str, Column]:
+    ends = [joint.ends[pairs[f"pair.{end}"]] for end in ("source", "destination")]
+    of_pairs = np.zeros(len(ends[0]), dtype=bool)
+    of_pairs[pairs["message.pair"][copied]] = True
+    return copy_columns(paths.setting, *ends, of_pairs)
 
 
 def _pairs(

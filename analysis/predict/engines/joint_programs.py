@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -97,8 +97,12 @@ class JointPrograms:
         transport: Transport | None = None,
         *,
         follows_steps: bool = False,
+        is_whole: Callable[[int, int], bool] = lambda source, destination: False,
     ) -> None:
+        """Between ranks of which it `is_whole`, a message goes whole, by the first connection of
+        several."""
         self._transport = transport
+        self._is_whole = is_whole
         self._slots_taken: Counter[str] = Counter()
         self.compiled = CompiledPrograms(follows_steps=follows_steps)
         self.owners = array("i")
@@ -413,12 +417,13 @@ class JointPrograms:
         parts: dict[int, list[int]] = {}
         for number, message in zip(numbers, schedule.numbered_messages(), strict=True):
             sender, receiver = compiled.sender[number], compiled.receiver[number]
-            for connection, size_bytes in between.parts(message.size_bytes, slot + message.slot):
-                source = self._end(group, ranks[message.source], connection)
-                destination = self._end(group, ranks[message.destination], connection)
+            ends = ranks[message.source], ranks[message.destination]
+            ways = ONE if self._is_whole(*ends) else between
+            for connection, size_bytes in ways.parts(message.size_bytes, slot + message.slot):
+                source, destination = (self._end(group, rank, connection) for rank in ends)
                 if number in parts:
-                    ends = source, destination, size_bytes, sender, receiver
-                    parts[number].append(compiled.message(*ends))
+                    part = source, destination, size_bytes, sender, receiver
+                    parts[number].append(compiled.message(*part))
                 else:
                     parts[number] = [number]
                     compiled.source[number] = source

@@ -44,6 +44,7 @@ class AlphaBeta(Simulator):
         "control, slow start, stragglers; assumes fair sharing of a host's port"
     )
 
+    follows_copies = True
     calibratable = RANGES
 
     def __init__(self, **parameters: float) -> None:

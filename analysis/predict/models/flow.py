@@ -25,6 +25,7 @@ from analysis.predict.simulator import Simulator
 from collectives.call import CollectiveCall
 from simulation.engine_process import EngineProgress
 from simulation.timeline import EngineTimeline
+from topologies.fabrics.copies import NO_LINK
 
 _MOST_MESSAGES = 40_000_000
 """Beyond this many messages, which take about 6 GB, nothing is followed."""
@@ -45,6 +46,7 @@ class Flow(Simulator):
 
     name = "flow"
     knows_links = True
+    follows_copies = True
     ignores = (
         "losses, marks, and windows narrower than a message, with slow start and congestion control"
     )
@@ -87,7 +89,12 @@ class Flow(Simulator):
                 f"found more messages than {self.name} follows, {_MOST_MESSAGES:,}"
             )
         joint = JointPrograms(
-            calls, scenario.acts, setting.seed, setting.transport, follows_steps=True
+            calls,
+            scenario.acts,
+            setting.seed,
+            setting.transport,
+            follows_steps=True,
+            is_whole=setting.is_copied,
         )
         paths = paths_of(setting)
         costs = MessageCosts.on(paths, joint.first, self.parameters)
@@ -104,10 +111,13 @@ class Flow(Simulator):
         costs = MessageCosts.on(paths, call, self.parameters)
         ends = call.participants
         ranks, world = np.array(ends, dtype=np.int64), len(ends)
-        carried = np.zeros(world**2)
+        carried, copied = np.zeros(world**2), np.zeros(world**2)
+        is_copy = _copies(setting, call)
         for post in call.posts(setting.seed):
             pairs = post.source * world + post.destination
-            np.add.at(carried, pairs, costs.wire_bytes(post.size_bytes))
+            over = is_copy[pairs]
+            np.add.at(carried, pairs[~over], costs.wire_bytes(post.size_bytes)[~over])
+            np.add.at(copied, pairs[over], post.size_bytes[over])
         used = np.flatnonzero(carried)
         many = paths.setting.transport.between_ranks(call).count
         found: Floats = np.zeros(0)
@@ -123,8 +133,15 @@ class Flow(Simulator):
                 each = np.broadcast_to(carried[block][:, None] / many, shared.shape).ravel()
                 on = shared.ravel() < len(capacity)
                 found = _added(found, np.bincount(shared.ravel()[on], each[on], len(capacity)))
-        links = np.flatnonzero(found)
-        return links, found[links] / capacity[links]
+        busy_ns: Floats = np.zeros(max(len(found), paths.links))
+        busy_ns[: len(found)] = found / capacity
+        for pair in np.flatnonzero(copied).tolist():
+            over_links = setting.copied_over(ends[pair // world], ends[pair % world]) or ()
+            for link in over_links:
+                if link != NO_LINK:
+                    busy_ns[link] += copied[pair] * 8e9 / paths.rate_bps[link]
+        links = np.flatnonzero(busy_ns)
+        return links, busy_ns[links]
 
     def _route(
         self,
@@ -158,6 +175,15 @@ class Flow(Simulator):
 
     def _ports(self, rate_bps: Floats, link: Ints) -> FluidPorts:
         return FluidPorts(rate_bps / 8e9 * self.parameters.bandwidth_efficiency, link)
+
+
+def _copies(setting: Setting, call: CollectiveCall) -> npt.NDArray[np.bool_]:
+    """By pair of those who take part in a call, whether its messages are copies."""
+    ends = call.participants
+    found = np.zeros(len(ends) ** 2, dtype=bool)
+    if setting.copies_of(call):
+        found[:] = [setting.is_copied(a, b) for a in ends for b in ends]
+    return found
 
 
 def _added(before: Floats, more: npt.NDArray[Any]) -> Floats:

@@ -12,11 +12,12 @@ from types import MappingProxyType
 
 import numpy as np
 
+from analysis.predict.engines.copied import copied_messages
 from analysis.predict.engines.joint_programs import JointPrograms
 from analysis.predict.engines.packet.choices import NextHopChoices
 from analysis.predict.engines.packet.faults import LinkFaults
 from analysis.predict.engines.packet.hosts import costs_of_hosts
-from analysis.predict.engines.packet.pairs import PairsOfEnds
+from analysis.predict.engines.packet.pairs import AS_COPIES, PairsOfEnds
 from analysis.predict.engines.packet.ports import FabricPorts
 from analysis.predict.engines.packet.programs import EncodedPrograms
 from analysis.predict.engines.packet.reroutes import ChangingRoutes
@@ -59,6 +60,7 @@ class Packet(Simulator):
     remembers = True
     knows_links = True
     charges_hosts = True
+    follows_copies = True
     ignores = "what a message costs a rank's processor"
     speed: Mapping[str, Column] = MappingProxyType({})
     """The columns that tell the engine how closely to follow."""
@@ -80,7 +82,12 @@ class Packet(Simulator):
         if not at_most(_MOST_MESSAGES, scenario.calls, setting.seed):
             raise PredictorError(f"found more messages than packet follows, {_MOST_MESSAGES:,}")
         joint = JointPrograms(
-            scenario.calls, scenario.acts, setting.seed, setting.transport, follows_steps=True
+            scenario.calls,
+            scenario.acts,
+            setting.seed,
+            setting.transport,
+            follows_steps=True,
+            is_whole=setting.is_copied,
         )
         faults = LinkFaults(setting.fabric)
         faults.add(joint, scenario.faults)
@@ -114,9 +121,11 @@ def scenario_of(
     """Columns of ports, connections and messages. Raises PredictorError for what is not
     followed."""
     compiled = joint.compiled
+    carried = joint.messages_carried(setting.transport).astype(np.int64)
+    carried[copied_messages(setting, joint)] = AS_COPIES
     messages = np.stack(
         [
-            joint.messages_carried(setting.transport).astype(np.int64),
+            carried,
             np.frombuffer(compiled.source, dtype=np.int32),
             np.frombuffer(compiled.destination, dtype=np.int32),
         ]
@@ -138,6 +147,7 @@ def driven_scenario(
     connections of a mesh is `mesh * ranks + rank`. Raises PredictorError for what is not
     followed."""
     setting.expect_free_hosts("a driven network")
+    setting.expect_packets("a driven network")
     joint = JointPrograms([], {}, setting.seed)
     ranks = len(setting.hosts)
     for mesh in range(meshes):

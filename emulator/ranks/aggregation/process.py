@@ -16,7 +16,8 @@ from emulator.linux import namespaces
 from emulator.linux.real_time import RANK, use_real_time_priority
 from emulator.linux.signals import end_with_parent
 from emulator.network.network import Network
-from emulator.ranks.gate import Gate
+from emulator.ranks.copies.place import copies_place
+from emulator.ranks.gate import Gate, Seat
 from emulator.ranks.rank_process import end_process, set_name, use_one_heap, write_to
 from emulator.ranks.torch_import import renew_thread_pool
 from topologies.aggregation_tree import OUTSIDE
@@ -94,7 +95,7 @@ class Trees:
     directory: Path
     traffic: TrafficOfGroups
     shared: Path
-    beside_others: bool = False
+    seat: Seat | None = None
 
     @classmethod
     def of_run(
@@ -103,17 +104,17 @@ class Trees:
         hosts: Sequence[str],
         network: Network,
         traffic: TrafficOfGroups,
-        job: str | None = None,
+        seat: Seat | None = None,
     ) -> Trees | None:
         """Makes the pipes of the switches; None for a run, or a job, whose switches take no
-        part."""
+        part. A job has a `seat`."""
         if not trees_of(settings):
             return None
         assert network.session is not None
         shared = network.session.directory / "aggregation"
-        directory = shared if job is None else shared / job
+        directory = shared if seat is None else shared / seat.job
         directory.mkdir(parents=True)
-        found = cls(settings, hosts, directory, traffic, shared, job is not None)
+        found = cls(settings, hosts, directory, traffic, shared, seat)
         for number, tree in enumerate(trees_of(settings)):
             found.directory_of(number).mkdir()
             for participant in range(len(tree.members), len(tree.parents)):
@@ -168,6 +169,8 @@ class Trees:
             tree.parts,
             bool(self.rescues),
             tree.beside,
+            names,
+            copies_place(network, node, self.seat),
         )
 
     def jobs(
@@ -186,7 +189,7 @@ class Trees:
                     switches / f"{node.name}.jsonl",
                     self.settings,
                     payload,
-                    self.shared / f"unit.{node.name}" if self.beside_others else None,
+                    self.shared / f"unit.{node.name}" if self.seat is not None else None,
                 ),
                 network.netns_path(node.name),
                 names,

@@ -15,6 +15,7 @@ from workloads.execution.aggregation.links import TreeLinks
 from workloads.execution.aggregation.place import TreePlace
 from workloads.execution.aggregation.requests import Request, Requests
 from workloads.execution.aggregation.rescue import ByHosts, Rescue
+from workloads.execution.copies.links import CopyEnds
 from workloads.execution.payload.tensors import OWN_TENSORS, Tensors
 from workloads.execution.programs.engine import ChunkTimes, ProgramWork
 
@@ -23,10 +24,15 @@ class AggregationClient:
     """Starts collectives at a rank, and has the switches above it start them. To be made once the
     rank is in its network namespace."""
 
-    def __init__(self, places: Sequence[TreePlace], tensors: Tensors = OWN_TENSORS) -> None:
-        """Waits for the whole of all trees of a group, at which these are the rank's `places`.
-        Raises RuntimeError when a switch above cannot be reached."""
-        self._ways = [_Way(place, tensors) for place in places]
+    def __init__(
+        self,
+        places: Sequence[TreePlace],
+        tensors: Tensors = OWN_TENSORS,
+        ends: CopyEnds | None = None,
+    ) -> None:
+        """Waits for the whole of all trees of a group, at which these are the rank's `places`;
+        `ends` are those of its copies. Raises RuntimeError when no switch above can be reached."""
+        self._ways = [_Way(place, tensors, ends) for place in places]
         self._count = 0
         members = sum(parent != OUTSIDE for parent in places[0].parents) - len(places[0].switches)
         self.rescue = Rescue(places[0], members) if places[0].losable else None
@@ -92,10 +98,10 @@ class AggregationClient:
 class _Way:
     """A rank's way up one of its group's trees."""
 
-    def __init__(self, place: TreePlace, tensors: Tensors) -> None:
+    def __init__(self, place: TreePlace, tensors: Tensors, ends: CopyEnds | None) -> None:
         self._place = place
         self._requests = Requests(place)
-        self.links = TreeLinks(place)
+        self.links = TreeLinks(place, ends)
         self.links.await_ready(place.switches)
         self._engines = TreeEngines(place.me, self.links, tensors)
 
@@ -125,9 +131,12 @@ class Trees:
         self,
         places: Mapping[tuple[int, ...], Sequence[TreePlace]],
         tensors: Tensors = OWN_TENSORS,
+        ends: CopyEnds | None = None,
     ) -> None:
+        """`ends` are those of the rank's copies."""
         self._places = places
         self._tensors = tensors
+        self._ends = ends
         self._joined: dict[tuple[int, ...], AggregationClient] = {}
 
     def join(self, ranks: Sequence[int]) -> AggregationClient | None:
@@ -135,7 +144,9 @@ class Trees:
         AggregationClient does."""
         members = tuple(ranks)
         if members in self._places and members not in self._joined:
-            self._joined[members] = AggregationClient(self._places[members], self._tensors)
+            self._joined[members] = AggregationClient(
+                self._places[members], self._tensors, self._ends
+            )
         return self._joined.get(members)
 
     def leave(self) -> None:

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from workloads.execution.aggregation.place import TreePlace
+from workloads.execution.copies.links import CopyEnds, CopyLinks
 
 _TIMEOUT = timedelta(days=1)  # as process groups have it: virtual time cannot tell slow from stuck
 
@@ -23,12 +24,18 @@ class TreeLinks:
     peers are participants' numbers. Messages between two ranks go by `among_ranks`, where a program
     has some beside those of switches. To be made in the participant's network namespace."""
 
-    def __init__(self, place: TreePlace) -> None:
-        """Raises RuntimeError when a neighbour cannot be reached."""
+    def __init__(self, place: TreePlace, ends: CopyEnds | None = None) -> None:
+        """`ends` are those of the participant's copies, where it has some already. Raises
+        RuntimeError when a neighbour cannot be reached."""
         self._store = dist.FileStore(str(place.directory / "addresses"), -1)
         self._interface = place.interface
         self._edges: dict[int, tuple[Any, int]] = {}
         self.among_ranks: Any = None
+        self._copies: CopyLinks | None = None
+        if place.copies is not None:
+            name = f"tree {place.directory.name}"
+            own = CopyEnds(place.copies) if ends is None else ends
+            self._copies = CopyLinks(own, name, place.nodes, place.me, None)
         with place.traffic.during():
             # The links below come first: a participant above waits for those below it.
             for child in place.children:
@@ -55,7 +62,10 @@ class TreeLinks:
         return group.recv(tensors, number, tag)
 
     def _edge(self, me: int, peer: int) -> tuple[Any, int]:
-        """A group of two, of whom the lower participant is number 0, and the peer's number."""
+        """A group of two, of whom the lower participant is number 0, and the peer's number; or the
+        links of copies, which have all participants."""
+        if self._copies is not None and self._copies.reaches(peer):
+            return self._copies, peer
         options = dist.ProcessGroupGloo._Options()
         # A device of its own, as torch makes one for each group: Gloo numbers what connects to a
         # device, and a capture is read by these numbers.

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from topologies.aggregation_tree import children
+from workloads.execution.copies.place import CopiesPlace
 from workloads.execution.traffic_class import NO_CLASS, TrafficClass
 
 
@@ -16,7 +17,9 @@ class TreePlace:
     they agree on before anything is sent: the addresses of connections, and which collective comes
     next. `traffic` is the class of what it sends. The tree is one `part` of so many `parts` that
     its group has. A node of it is `losable` where ranks go on without it. `beside` are further
-    edges, each a child and its parent, of participants with several parents."""
+    edges, each a child and its parent, of participants with several parents. Where messages between
+    hosts and their server's switch are copies, `copies` is where the participant finds its ends,
+    and `nodes` has the host or switch of each participant."""
 
     me: int
     parents: tuple[int, ...]
@@ -27,6 +30,8 @@ class TreePlace:
     parts: int = 1
     losable: bool = False
     beside: tuple[tuple[int, int], ...] = ()
+    nodes: tuple[str, ...] = ()
+    copies: CopiesPlace | None = None
 
     @property
     def parent(self) -> int | None:

@@ -1,4 +1,4 @@
-"""The pairs of ends that exchange messages, over TCP or RoCE, and their paths."""
+"""The pairs of ends that exchange messages, over TCP or RoCE or as copies, and their paths."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from analysis.predict.engines.copied import copy_columns
 from analysis.predict.engines.joint_programs import JointPrograms
 from analysis.predict.engines.packet.choices import NextHopChoices
 from analysis.predict.engines.packet.ports import FabricPorts
@@ -15,12 +16,15 @@ from analysis.predict.engines.wire import Ints
 from analysis.predict.interface import PredictorError, Setting
 from simulation.columns import Column
 
+OVER_TCP, BY_CARRIER, AS_COPIES = range(3)
+"""How the messages of a pair go."""
+
 _MICROSECOND_NS = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class PairsOfEnds:
-    """Ordered pairs, both ways of each: `carried`, `source` and `destination` by pair, in this
+    """Ordered pairs, both ways of each: how they are `carried`, `source` and `destination` by pair, in this
     order. `matrix` is their path matrix, `selector` the DSCP class selector of what is sent.
     `by_value` has the path matrix of each entropy value, none where queue pairs have one path."""
 
@@ -38,8 +42,8 @@ class PairsOfEnds:
 
     @classmethod
     def of(cls, paths: Paths, joint: JointPrograms, messages: Ints) -> PairsOfEnds:
-        """The pairs of messages, whose three rows say whether they go over RoCE, from which end,
-        and to which."""
+        """The pairs of messages, whose three rows say how they go, from which end, and to
+        which."""
         ends = joint.ends
         carried, source, destination = _parts(np.unique(_keys(messages, len(ends))), len(ends))
         back = np.stack([carried, destination, source])
@@ -50,8 +54,8 @@ class PairsOfEnds:
         matrix = np.full((len(keys), 0), paths.links, dtype=np.int64)
         selector = np.zeros(len(keys), dtype=np.int64)
         values: list[Ints] = []
-        for by_carrier in (False, True):
-            mine = carried == by_carrier
+        for how in (OVER_TCP, BY_CARRIER, AS_COPIES):
+            mine, by_carrier = carried == how, how == BY_CARRIER
             if not mine.any():
                 continue
             carrier = paths.setting.transport.carrier if by_carrier else None
@@ -82,6 +86,12 @@ class PairsOfEnds:
         )
 
     @property
+    def by_carrier(self) -> Ints:
+        """Whether each pair is one of the carrier's ends."""
+        found: Ints = (self.carried == BY_CARRIER).astype(np.int64)
+        return found
+
+    @property
     def links(self) -> Ints:
         """The links of all pairs, one after the other."""
         found: Ints = np.concatenate(
@@ -102,13 +112,13 @@ class PairsOfEnds:
     def columns(self, fabric: FabricPorts, choices: NextHopChoices) -> dict[str, Column]:
         """As simulation/engine/README.md has them."""
         own_ends = self.ends[self.source], self.ends[self.destination]
-        ways = choices.routes(self.matrix, *own_ends, self.carried, self.groups)
+        ways = choices.routes(self.matrix, *own_ends, self.by_carrier, self.groups)
         reverse = self.numbers_of(np.stack([self.carried, self.destination, self.source]))
         one_way = fabric.one_way_ns(self.matrix)
         segments = fabric.paths.segment_bytes(self.matrix)
         device = np.full(len(self.keys), -1, dtype=np.int64)
         completions = np.full(len(self.keys), -1, dtype=np.int64)
-        own = self.carried == 1
+        own = self.carried == BY_CARRIER
         # A rank waits for the completions of each of its devices in a thread of its own.
         place = self.ends[self.source[own]] * self.no_link + self._first_links()
         queues, completions[own] = np.unique(place, return_inverse=True)
@@ -128,6 +138,7 @@ class PairsOfEnds:
             "completions": np.array([len(queues)], dtype=np.int64),
             **self._handshakes(fabric.paths.setting),
             **self._values(),
+            **copy_columns(fabric.paths.setting, *own_ends, self.carried == AS_COPIES),
         }
 
     def _handshakes(self, setting: Setting) -> dict[str, Column]:
@@ -162,7 +173,7 @@ class PairsOfEnds:
     def _first_links(self) -> Ints:
         if not self.matrix.shape[1]:
             return np.zeros(0, dtype=np.int64)
-        found: Ints = self.matrix[self.carried == 1, 0]
+        found: Ints = self.matrix[self.carried == BY_CARRIER, 0]
         return found
 
     def _device_bps(self) -> Ints:

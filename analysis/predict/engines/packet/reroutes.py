@@ -130,7 +130,7 @@ class _Flows:
         values = max(1, len(pairs.by_value))
         self.source, self.destination, self._carried = (
             np.repeat(each, values)
-            for each in (pairs.ends[pairs.source], pairs.ends[pairs.destination], pairs.carried)
+            for each in (pairs.ends[pairs.source], pairs.ends[pairs.destination], pairs.by_carrier)
         )
         self.count, self.nodes = len(self.source), len(paths.setting.fabric.nodes)
         self._links = paths.links
