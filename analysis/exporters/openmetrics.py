@@ -166,6 +166,18 @@ def _add_ports(text: _Exposition, run: Run) -> None:
         "Packets sent by an egress port",
         of_ports(p.record.packets for p in ports),
     )
+    if any(p.record.copies for p in ports):
+        text.counter(
+            "port_copies",
+            "Copies of memory that a port has carried beside packets",
+            of_ports(p.record.copies for p in ports),
+        )
+        text.counter(
+            "port_copied_bytes",
+            "Bytes of copies of memory that a port has carried beside packets",
+            of_ports(p.record.copied_bytes for p in ports),
+            unit="bytes",
+        )
     text.counter(
         "port_drops",
         "Packets dropped at an egress port, by reason",

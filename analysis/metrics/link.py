@@ -14,8 +14,9 @@ from topologies.fabrics.fabric import L1_OVERHEAD_BYTES
 @dataclass(frozen=True)
 class PortMetrics:
     """One direction of one link. `utilisation` is the share of the time in which any collective
-    was in flight that the port spent sending, L1 overhead included, and `mean_backlog_bytes` the
-    mean of its queue over that time; None without collectives, or where the queue does not count.
+    was in flight that the port spent sending, L1 overhead and copies of memory included, and
+    `mean_backlog_bytes` the mean of its queue over that time; None without collectives, or where
+    the queue does not count.
     The counters hold the set-up as well (rendezvous of the ranks, alignments), which makes both a
     little too high in short runs; `utilisation` never exceeds 1."""
 
@@ -24,6 +25,11 @@ class PortMetrics:
     wire_bytes: int
     utilisation: float | None
     mean_backlog_bytes: float | None
+
+    @property
+    def sent_bytes(self) -> int:
+        """The bytes of packets, without L1 overhead, and of copies of memory."""
+        return self.record.bytes + self.record.copied_bytes
 
     @property
     def name(self) -> str:
@@ -42,7 +48,7 @@ def port_metrics(run: Run) -> tuple[PortMetrics, ...]:
     busy_ns = length_ns(communicating_spans(run))
     found = []
     for record in run.port_counters:
-        wire_bytes = record.bytes + L1_OVERHEAD_BYTES * record.packets
+        wire_bytes = record.bytes + L1_OVERHEAD_BYTES * record.packets + record.copied_bytes
         could_bits = record.rate_bps * busy_ns / 1e9
         waited = record.backlog_byte_us
         found.append(

@@ -1,19 +1,27 @@
-"""How much a port sent over time, from captures at it or at its peer."""
+"""How much a port sent over time, from captures at it or at its peer, and of copies of memory."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from analysis.decode.run_capture import RunCapture
 from analysis.decode.tcp.pcap import Packets
+from analysis.runs.copies import copies_of
+from analysis.runs.run import Run
+from topologies.fabrics.copies import CopyPaths
 from topologies.fabrics.fabric import L1_OVERHEAD_BYTES, Link, Port
 
 Int64 = npt.NDArray[np.int64]
 Float64 = npt.NDArray[np.float64]
+
+
+_PIECE_BYTES = 1 << 16
+"""Copies are taken to be sent in pieces of this length, as a time step may be shorter than one."""
 
 
 @dataclass(frozen=True)
@@ -46,15 +54,44 @@ class PortTraffic:
 
 
 def port_traffic(capture: RunCapture) -> tuple[PortTraffic, ...]:
-    """Both directions of every link that was captured at one end at least, in order of links."""
+    """Both directions of every link that was captured at one end at least, or carried copies of
+    memory, in order of links. Raises RunError."""
+    copied = _copied(capture.run)
     files = {packets.path.stem: packets for packets in capture.files}
     found = []
     for link in capture.run.fabric.links:
         for here, there in ((link.a, link.b), (link.b, link.a)):
             packets = files.get(here.interface) or files.get(there.interface)
+            number = 2 * link.index + (here is link.b)
             if packets is not None:
-                found.append(_of_port(capture, packets, link, here, there))
+                of_packets = _of_port(capture, packets, link, here, there)
+                found.append(_with_copies(of_packets, copied.get(number, ())))
     return tuple(found)
+
+
+def _copied(run: Run) -> dict[int, list[tuple[int, int]]]:
+    """Directed link -> times and bytes of pieces of copies, each when its first bit was sent."""
+    paths = CopyPaths.of(run.fabric)
+    found: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for copy in copies_of(run) if paths is not None else ():
+        assert paths is not None
+        last_ns = copy.end_ns - paths.delay_ns - paths.occupied_ns(copy.bytes)
+        begins = [copy.begin_ns, last_ns][-len(copy.links) :]
+        for link, begin_ns in zip(copy.links, begins, strict=True):
+            for sent in range(0, copy.bytes, _PIECE_BYTES):
+                size_bytes = min(_PIECE_BYTES, copy.bytes - sent)
+                found[link].append((begin_ns + paths.occupied_ns(sent), size_bytes))
+    return found
+
+
+def _with_copies(traffic: PortTraffic, pieces: Sequence[tuple[int, int]]) -> PortTraffic:
+    if not pieces:
+        return traffic
+    times, sizes = np.array(pieces, dtype=np.int64).T
+    time_ns = np.concatenate([traffic.time_ns, times])
+    order = np.argsort(time_ns, kind="stable")
+    wire_bytes = np.concatenate([traffic.wire_bytes, sizes])[order]
+    return replace(traffic, time_ns=time_ns[order], wire_bytes=wire_bytes)
 
 
 def _of_port(

@@ -11,6 +11,7 @@ from analysis.predict.engines.wire import Ints
 from analysis.predict.run_predictions import call_of
 from analysis.predict.traffic import bytes_between
 from analysis.runs.collectives import collectives_of
+from analysis.runs.copies import copied_between
 from analysis.runs.run import Run
 from collectives.call import CollectiveCall, CollectiveError
 
@@ -46,9 +47,14 @@ def traffic_matrix(run: Run) -> TrafficMatrix:
 
 
 def captured_traffic(flows: Flows) -> TrafficMatrix:
-    """TCP payload between ranks as captured: Gloo's preambles and the alignments included."""
-    size = len(flows.capture.run.ranks)
+    """TCP payload between ranks as captured: Gloo's preambles and the alignments included. Copies
+    of memory, which no capture has, are added. Raises RunError."""
+    run = flows.capture.run
+    size = len(run.ranks)
     total = np.zeros((size, size), dtype=np.int64)
     for flow in flows.flows:
         total[flow.source, flow.destination] += flow.payload_bytes
-    return TrafficMatrix(total, CAPTURE)
+    copied = copied_between(run)
+    for (source, destination), size_bytes in copied.items():
+        total[source, destination] += size_bytes
+    return TrafficMatrix(total, f"{CAPTURE}, and copies of memory" if copied else CAPTURE)

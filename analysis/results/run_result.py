@@ -12,6 +12,7 @@ from analysis.predict.interface import Predictor, load_predictor
 from analysis.predict.planned_run import PredictedIteration
 from analysis.predict.run_predictions import RunPredictor
 from analysis.predict.setting import setting_of
+from analysis.results.copies import copies_section
 from analysis.results.gpus import gpu_section
 from analysis.results.judged import exact_times, twin_of
 from analysis.results.notes import notes_of, payload_checked
@@ -30,6 +31,7 @@ from analysis.runs.collectives import (
     iterations_of,
     unseen_iterations,
 )
+from analysis.runs.copies import CopiesOf, copies_by_collective
 from analysis.runs.records import GroupRecord
 from analysis.runs.run import RESULT_SCHEMA, Run
 from collectives.call import CollectiveError
@@ -59,8 +61,10 @@ def assemble(run: Run, predictions: Predictions, judged: JudgedRun) -> dict[str,
     twin = twin_of(run)
     exact = exact_times(run, twin) if twin is not None else {}
     groups = groups_of_program(run)
+    copied = copies_by_collective(run)
     rows = [
         _row(c, scale, p, exact.get((c.group, c.id)), groups.get(c.group), len(run.ranks))
+        | _copied_row(copied.get((c.group, c.id)))
         for c, p in zip(collectives, predictions.collectives, strict=True)
     ]
     iterations = _iterations(run, collectives, scale)
@@ -85,6 +89,7 @@ def assemble(run: Run, predictions: Predictions, judged: JudgedRun) -> dict[str,
     } | {
         name: section
         for name, section in (
+            ("copies", copies_section(run)),
             ("gpus", gpu_section(run)),
             ("recovery", recovery_section(run)),
             (PLACEMENT, placement_section(run, iterations, _measured_iterations)),
@@ -201,6 +206,11 @@ def _members_row(
     if collective.rank_sizes_bytes is not None:
         row["rank_sizes_bytes"] = list(collective.rank_sizes_bytes)
     return row
+
+
+def _copied_row(copies: CopiesOf | None) -> dict[str, Any]:
+    """The messages that were copies of memory, where some were."""
+    return {} if copies is None else {"copies": copies.copies, "copied_bytes": copies.size_bytes}
 
 
 def _program_row(collective: MeasuredCollective) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from topologies.spec.scaling import slowed_rate_bps
 
 _LEAST_HEADERS_BYTES = 40
 """IPv4 20 and TCP 20, without options (RFC 791, 9293)."""
+_ONE_PACKET = 1 << 62
+"""More than any payload."""
 CLOCK_NS = 1
 """A clock that counts nanoseconds can show a time by this much shorter than it was."""
 
@@ -43,7 +45,9 @@ def ingress_of(run: Run) -> dict[str, Ingress]:
     found = {}
     for host in dict.fromkeys(run.hosts):
         links = run.fabric.links_of[host]
-        mtu_bytes = max(link.mtu_bytes for link in links)
+        # Copies of memory have no headers: they come as if in one packet.
+        copied = any(link.link_class == run.fabric.copied_class for link in links)
+        mtu_bytes = _ONE_PACKET if copied else max(link.mtu_bytes for link in links)
         rate_bps = sum(rates[link.index] for link in links)
         # Token buckets let a frame go at once when they were idle, and what makes up for late
         # timers. The kernel's own qdiscs count whole nanoseconds a frame; the port qdisc carries

@@ -352,6 +352,10 @@ class LinkRecord(Record):
     """Packets that went on without their payload."""
     classes: list[ClassRecord] = Field(default_factory=list)
     """By class, where a port has several or sent others than class 0."""
+    copies: int = 0
+    copied_bytes: int = 0
+    copying_ns: int = 0
+    """The copies of memory that it carried beside packets, and how long it was busy with them."""
 
 
 class VerdictRecord(Record):

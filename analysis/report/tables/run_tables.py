@@ -21,6 +21,7 @@ from analysis.report.tables.capture_tables import (
     reordering_table,
     wire_table,
 )
+from analysis.report.tables.copies_table import COPIED, copies_table
 from analysis.report.tables.slots_table import slots_table
 from analysis.report.tables.table import Column, Table, Unit, Value, table
 from analysis.runs.run import Run, RunError
@@ -51,6 +52,8 @@ def tables(run: Run, flows: Flows | None = None) -> dict[str, Table]:
     found += [dimensions] if dimensions.rows else []
     in_network = in_network_table(run)
     found += [in_network] if in_network.rows else []
+    copies = copies_table(run)
+    found += [copies] if copies.rows else []
     slots = slots_table(run)
     found += [slots] if slots.rows else []
     if flows is not None:
@@ -186,8 +189,9 @@ def ranks_table(run: Run) -> Table:
 
 def ports_table(run: Run) -> Table:
     """A row per egress port, in the order of links.jsonl; with a column of trimmed packets where
-    ports trim."""
+    ports trim, and of copies where they carry some."""
     ports = port_metrics(run)
+    copying = any(p.record.copies for p in ports)
     trimming = any(p.record.trims for p in ports)
     columns = (
         Column("port", "port"),
@@ -198,6 +202,7 @@ def ports_table(run: Run) -> Table:
         Column("utilisation", "busy", Unit.SHARE),
         Column("bytes", "sent", Unit.SIZE),
         Column("packets", "packets", Unit.COUNT),
+        *(COPIED if copying else ()),
         Column("max_backlog_bytes", "deepest queue", Unit.SIZE),
         Column("mean_backlog_bytes", "mean queue", Unit.SIZE),
         Column("ecn_marks", "marks", Unit.COUNT),
@@ -216,6 +221,7 @@ def ports_table(run: Run) -> Table:
             None if p.utilisation is None else round(p.utilisation, 6),
             p.record.bytes,
             p.record.packets,
+            *((p.record.copied_bytes, p.record.copies) if copying else ()),
             p.record.max_backlog_bytes,
             None if p.mean_backlog_bytes is None else round(p.mean_backlog_bytes),
             p.record.ecn_marks,
@@ -310,7 +316,7 @@ def tiers_table(run: Run) -> Table:
                 tier.link_class,
                 tier.direction,
                 len(tier.ports),
-                sum(p.record.bytes for p in tier.ports),
+                sum(p.sent_bytes for p in tier.ports),
                 sum(p.rate_bps for p in tier.ports),
                 *(
                     None if each is None else round(each, 6)

@@ -13,7 +13,7 @@ import selectors
 import socket
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -90,11 +90,11 @@ class CopyBroker:
         self._under_way: dict[int, _Pair] = {}
         self._done: list[Copy] = []
         self._error: OSError | None = None
+        self._timer_ns = 0
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.bind(str(at))
         self._listener.listen(4096)
-        self._listener.setblocking(False)
-        self._timer = _libc.timerfd_create(time.CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
+        self._timer = _libc.timerfd_create(time.CLOCK_MONOTONIC, os.O_CLOEXEC)
         self._ends, self._end = socket.socketpair()
         self._selector = selectors.DefaultSelector()
         for each in (self._listener, self._timer, self._ends):
@@ -134,7 +134,7 @@ class CopyBroker:
     def _serve(self) -> None:
         try:
             while self._take():
-                self._go_on()
+                self._set_timer(self._ports.next_ns())
         except OSError as error:
             self._error = error
         finally:
@@ -147,35 +147,33 @@ class CopyBroker:
             os.close(self._timer)
 
     def _take(self) -> bool:
-        """Take what has come, and wait for something; whether to go on."""
+        """Take what has come, and wait for something; whether to go on. Nothing is asked for that
+        is not there, and the clock only when the timer goes off: a process that asks again and
+        again would rest (docs/virtual-kernel.md)."""
         for key, _ in self._selector.select():
             if key.fileobj is self._ends:
                 return False
-            if key.fileobj is self._timer:
-                with suppress(BlockingIOError):
-                    os.read(self._timer, 8)
+            if key.fileobj == self._timer:
+                os.read(self._timer, 8)
+                self._timer_ns = 0
+                self._tell(self._ports.complete(time.monotonic_ns()))
             elif key.fileobj is self._listener:
-                with suppress(BlockingIOError):
-                    while True:
-                        client = _Client(self._listener.accept()[0])
-                        client.socket.setblocking(False)
-                        self._selector.register(client.socket, selectors.EVENT_READ, client)
+                client = _Client(self._listener.accept()[0])
+                self._selector.register(client.socket, selectors.EVENT_READ, client)
             else:
                 self._hear(key.data)
         return True
 
     def _hear(self, client: _Client) -> None:
-        with suppress(BlockingIOError):
-            while True:
-                try:
-                    post = client.socket.recv(_LONGEST_POST)
-                except ConnectionResetError:
-                    post = b""
-                if not post:
-                    self._selector.unregister(client.socket)
-                    client.close()
-                    return
-                self._post(client, post)
+        try:
+            post = client.socket.recv(_LONGEST_POST)
+        except ConnectionResetError:
+            post = b""
+        if post:
+            self._post(client, post)
+        else:
+            self._selector.unregister(client.socket)
+            client.close()
 
     def _post(self, client: _Client, post: bytes) -> None:
         sends, first, second, size_bytes, address, posted_ns, number, slot = POST.unpack_from(post)
@@ -191,9 +189,10 @@ class CopyBroker:
         self._under_way[id(copy)] = pair
         self._ports.add(copy)
 
-    def _go_on(self) -> None:
+    def _tell(self, complete: Sequence[Copy]) -> None:
+        """Have these copies' data be there, and both their ends know."""
         told: dict[_Client, None] = {}
-        for copy in self._ports.complete(time.monotonic_ns()):
+        for copy in complete:
             pair = self._under_way.pop(id(copy))
             self._done.append(copy)
             if self._moves:
@@ -204,16 +203,15 @@ class CopyBroker:
         for client in told:
             over, client.over = client.over, []
             for at in range(0, len(over), MOST_OVER):
-                words = b"".join(map(OVER.pack, over[at : at + MOST_OVER]))
                 with suppress(BrokenPipeError, ConnectionResetError):  # it has ended
-                    client.socket.setblocking(True)
-                    client.socket.send(words)
-                    client.socket.setblocking(False)
-        self._set_timer(self._ports.next_ns())
+                    client.socket.send(b"".join(map(OVER.pack, over[at : at + MOST_OVER])))
 
     def _set_timer(self, at_ns: int | None) -> None:
         """Have the timer go off then, to the nanosecond: it has no slack. It is off at 0."""
-        when = struct.pack("qqqq", 0, 0, *divmod(at_ns or 0, 10**9))
+        if (at_ns or 0) == self._timer_ns:
+            return
+        self._timer_ns = at_ns or 0
+        when = struct.pack("qqqq", 0, 0, *divmod(self._timer_ns, 10**9))
         if _libc.timerfd_settime(self._timer, _TFD_TIMER_ABSTIME, when, None) != 0:
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code))

@@ -27,6 +27,14 @@ class Copy:
     ends_ns: int = -1
 
 
+_Order = tuple[int, int, int, int, str]
+"""A time, two links, and the message."""
+
+
+def _order(at_ns: int, link: int, other: int, copy: Copy) -> _Order:
+    return at_ns, link, other, copy.slot, copy.group
+
+
 @dataclass(slots=True)
 class CopyPorts:
     """All ports of a fabric's copies. What comes to a port in a nanosecond is known once that is
@@ -38,9 +46,9 @@ class CopyPorts:
     spans: dict[int, list[CarriedSpan]] = field(default_factory=lambda: defaultdict(list))
     """By directed link, in order of time: what it has carried, and will have."""
     _free_ns: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    _leaving: list[tuple[tuple[int, int, int, str], Copy]] = field(default_factory=list)
-    _coming: list[tuple[tuple[int, int, int, str], Copy]] = field(default_factory=list)
-    _due: list[tuple[tuple[int, int, int, int, str], Copy]] = field(default_factory=list)
+    _leaving: list[tuple[_Order, Copy]] = field(default_factory=list)
+    _coming: list[tuple[_Order, Copy]] = field(default_factory=list)
+    _due: list[tuple[_Order, Copy]] = field(default_factory=list)
     _wakes_ns: list[int] = field(default_factory=list)
     """When something can be complete, at the earliest."""
 
@@ -53,7 +61,7 @@ class CopyPorts:
         links = 1 if copy.second == NO_LINK else 2
         least_ns = links * self.delay_ns + self.occupied_ns(copy.size_bytes)
         heappush(self._wakes_ns, copy.ready_ns + least_ns)
-        heappush(self._leaving, ((copy.ready_ns, copy.second, copy.slot, copy.group), copy))
+        heappush(self._leaving, (_order(copy.ready_ns, copy.second, copy.first, copy), copy))
 
     def complete(self, now_ns: int) -> Sequence[Copy]:
         """Those that are complete by now, in order. All that was added before this nanosecond is
@@ -85,7 +93,7 @@ class CopyPorts:
 
     def _comes(self, copy: Copy, at_ns: int) -> None:
         heappush(self._wakes_ns, at_ns + self.delay_ns + self.occupied_ns(copy.size_bytes))
-        heappush(self._coming, ((at_ns, copy.first, copy.slot, copy.group), copy))
+        heappush(self._coming, (_order(at_ns, copy.first, copy.second, copy), copy))
 
     def _take(self, link: int, at_ns: int, size_bytes: int) -> int:
         """When a port takes up what comes to it."""
@@ -96,6 +104,5 @@ class CopyPorts:
 
     def _ends(self, copy: Copy, last_begins_ns: int) -> None:
         copy.ends_ns = last_begins_ns + self.occupied_ns(copy.size_bytes) + self.delay_ns
-        order = (copy.ends_ns, copy.second, copy.first, copy.slot, copy.group)
         heappush(self._wakes_ns, copy.ends_ns)
-        heappush(self._due, (order, copy))
+        heappush(self._due, (_order(copy.ends_ns, copy.second, copy.first, copy), copy))

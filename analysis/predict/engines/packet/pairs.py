@@ -24,9 +24,10 @@ _MICROSECOND_NS = 1000
 
 @dataclass(frozen=True, slots=True)
 class PairsOfEnds:
-    """Ordered pairs, both ways of each: how they are `carried`, `source` and `destination` by pair, in this
-    order. `matrix` is their path matrix, `selector` the DSCP class selector of what is sent.
-    `by_value` has the path matrix of each entropy value, none where queue pairs have one path."""
+    """Ordered pairs, both ways of each: how they are `carried`, `source` and `destination` by pair,
+    in this order. `matrix` is their path matrix, `selector` the DSCP class selector of what is
+    sent. `by_value` has the path matrix of each entropy value, none where queue pairs have one
+    path."""
 
     ends: Ints
     keys: Ints
