@@ -39,9 +39,11 @@ _SCALE_UP_GBPS = {"b200": 5774.4}
 """Links where no server is known: 18 of 40.1 GB/s (SM100_NVLINK_BW, NCCL graph/topo.h)."""
 
 
-def simulated(one: Measurement, choice: dict[str, Any]) -> dict[str, object]:
+def simulated(
+    one: Measurement, choice: dict[str, Any], scale_up: str = "packets"
+) -> dict[str, float]:
     """The time of a measurement by `packet` in us, and how much of it is the launch, and what the
-    NICs' plugin tells."""
+    NICs' plugin tells. `scale_up` is what goes over NVLink (`fabric.scale_up.kind`)."""
     wire = WIRE_FACTOR[choice["protocol"]]
     column = PROTOCOLS.index(choice["protocol"])
     # NVLS has its latency in the switches.
@@ -50,7 +52,7 @@ def simulated(one: Measurement, choice: dict[str, Any]) -> dict[str, object]:
     if one.size_bytes > STEADY_BYTES:
         sizes = [STEADY_BYTES // 2, STEADY_BYTES]
     on_the_wire = [round(size * wire) // 1024 * 1024 for size in sizes]
-    times_us = [_packet_us(one, choice, size, launch_us) for size in on_the_wire]
+    times_us = [_packet_us(one, choice, size, launch_us, scale_up) for size in on_the_wire]
     if len(sizes) == 2:
         slope = (times_us[1] - times_us[0]) / (sizes[1] - sizes[0])
         times_us = [times_us[1] + slope * (one.size_bytes - sizes[1])]
@@ -60,11 +62,11 @@ def simulated(one: Measurement, choice: dict[str, Any]) -> dict[str, object]:
 
 
 def _packet_us(
-    one: Measurement, choice: dict[str, Any], size_bytes: int, launch_us: float
+    one: Measurement, choice: dict[str, Any], size_bytes: int, launch_us: float, scale_up: str
 ) -> float:
-    scale_up = {}
+    faster = {}
     if one.gpu in _SCALE_UP_GBPS:
-        scale_up = {"scale-up": {"rate": f"{_SCALE_UP_GBPS[one.gpu]}Gbps"}}
+        faster = {"scale-up": {"rate": f"{_SCALE_UP_GBPS[one.gpu]}Gbps"}}
     nic = {"rate": f"{one.nic_gbps}Gbps", "mtu": 4200}
     # NCCL has a GPU send by its neighbour's NIC (PXN). Here its own NIC sends across rails:
     # the spine takes all of a rail's servers at once.
@@ -78,7 +80,8 @@ def _packet_us(
             "servers": one.servers,
             "hosts_per_server": one.gpus,
             "spines": 1,
-            "links": {"nic": nic, "spine": spine, **scale_up},
+            "links": {"nic": nic, "spine": spine, **faster},
+            "scale_up": {"kind": scale_up},
             "queue": {"kind": "lossless"},
         },
         "workload": {
@@ -104,10 +107,10 @@ def _packet_us(
     return answer.duration_ns / 1000
 
 
-def all_simulated(tables: Collection[str]) -> dict[str, dict[str, object]]:
+def all_simulated(tables: Collection[str]) -> dict[str, dict[str, float]]:
     """Every measurement's figure, by id: as kept but for these tables, or all anew."""
     choices = json.loads(CHOICES.read_text(encoding="utf-8"))
-    found: dict[str, dict[str, object]] = {}
+    found: dict[str, dict[str, float]] = {}
     if tables:
         found = json.loads(KEPT.read_text(encoding="utf-8"))
     for one in measurements():

@@ -18,7 +18,11 @@ def spec(**sections: Any) -> dict[str, Any]:
     return {
         "name": "copies",
         "fabric": fabric | {"spines": 1, "scale_up": {"kind": "copies"}},
-        "workload": {"kind": "collectives", "ranks": 4, "operations": [{"kind": "all_reduce", "size": "1MiB"}]},
+        "workload": {
+            "kind": "collectives",
+            "ranks": 4,
+            "operations": [{"kind": "all_reduce", "size": "1MiB"}],
+        },
         "collectives": {"backend": "nccl"},
     } | sections
 
