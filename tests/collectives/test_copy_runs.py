@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,7 @@ def test_collectives_of_two_servers_are_those_of_packet_to_the_nanosecond(tmp_pa
         assert copy.end_ns >= copy.begin_ns + 2 * DELAY_NS + occupied_ns(copy)
     # Three senders to one receiver go one after the other on its port.
     last = sorted(copy.end_ns for copy in copies if copy.bytes == 96 * KB)
-    assert [b - a for a, b in zip(last, last[1:], strict=False)] == [266, 266]
+    assert [b - a for a, b in pairwise(last)] == [266, 266]
     counted = {(port.record.node, port.record.peer): port for port in port_metrics(run)}
     into_root = counted["server0", "h0"]
     assert into_root.record.copied_bytes == sum(c.bytes for c in copies if c.links[-1] == 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -104,7 +105,7 @@ def test_a_port_carries_one_after_the_other_whatever_the_order_of_posting(
         into = sorted(
             (ends[s], -(-size // 100)) for s, (_, to, size, _) in enumerate(drawn) if to == host
         )
-        for (before, _), (after, took) in zip(into, into[1:], strict=False):
+        for (before, _), (after, took) in pairwise(into):
             assert after - before >= took
     again = [copy(*each, slot=slot) for slot, each in enumerate(drawn)]
     random.shuffle(again)

@@ -97,5 +97,5 @@ def test_neighbours_forward_no_packets_over_links_of_copies() -> None:
 def test_an_unknown_kind_is_refused_with_those_that_there_are() -> None:
     raw = json.loads(json.dumps(spec()))
     raw["fabric"]["scale_up"] = {"kind": "nvlink"}
-    with pytest.raises(SpecError, match="packets.*copies"):
+    with pytest.raises(SpecError, match=r"packets.*copies"):
         parse_dict(raw, "a test")
