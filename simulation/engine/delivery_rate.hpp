@@ -75,7 +75,7 @@ class DeliveryRate {
                 rtt_us, acked, losses, prior_.app_limited};
     }
 
-    // What was taken gives no sample.
+    // Segments that were taken give no sample.
     void forget() {
         has_prior_ = false;
         last_end_seq_ = 0;

@@ -76,7 +76,7 @@ inline bool Endpoint::is_refused(const Packet& packet) const {
     return !tells_nothing || int32_t(echo_ms_ - packet.stamp_ms) > rto_jiffies_ * 6 / 5;
 }
 
-// What it acknowledges is not read; it is answered at once, but acknowledgements only now and then
+// Nobody reads what it acknowledges; it is answered at once, but acknowledgements only now and then
 // (tcp_oow_rate_limited, tcp_send_dupack).
 inline void Endpoint::refuse(const Packet& packet, Time now) {
     if (!packet.data) {

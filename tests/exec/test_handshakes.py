@@ -1,4 +1,4 @@
-"""What ranks log of their handshakes is what TCP measured of them."""
+"""Ranks log of their handshakes what TCP measured of them."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class EventLog:
             )
 
     def handshakes(self, by_peer: Mapping[int, Handshake]) -> None:
-        """What TCP measured when the ranks of the default group connected."""
+        """Round trips that TCP measured when the ranks of the default group connected."""
         for peer, found in sorted(by_peer.items()):
             self._add({"event": "handshake", "peer": peer} | asdict(found))
 

@@ -1,5 +1,5 @@
-"""What TCP measured when ranks connected: round trips in whole microseconds, by which its windows
-grow later."""
+"""Round trips that TCP measured when ranks connected, in whole microseconds: windows grow by them
+later."""
 
 from __future__ import annotations
 
