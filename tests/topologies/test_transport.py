@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from topologies.spec.spec import SpecError, parse_spec
@@ -220,3 +222,17 @@ def test_controllers_have_the_queues_that_they_need(queue: str, control: str) ->
     transport = f"{{kind: roce, path_mtu: 4096, congestion_control: {control}}}"
     spec = parse_spec(_ON.format(fabric=_FLAT % queue, transport=transport))
     assert parse_spec(spec.to_yaml()) == spec
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("capture: {snaplen: 128}", "capture.snaplen: found 128; expected at least 142"),
+        ("virtual: {ranks_per_process: 4}", "virtual.ranks_per_process: found 4; expected 1 or"),
+    ],
+)
+def test_mptcp_needs_its_options_and_ranks_that_are_processes(more: str, said: str) -> None:
+    text = _SPEC.format(transport="{kind: mptcp}", workload=_COLLECTIVES)
+    assert parse_spec(text).tcp == TcpTransport()
+    with pytest.raises(SpecError, match=re.escape(said)):
+        parse_spec(text + more)
