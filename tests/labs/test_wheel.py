@@ -100,10 +100,12 @@ def test_the_wheel_has_the_kernel_its_licence_and_its_origin(wheel: Path) -> Non
         origin = packed.read("emulator/kernel/carried/ORIGIN.md").decode()
         licence = packed.read("emulator/kernel/carried/COPYING").decode()
         mode = packed.getinfo("emulator/kernel/carried/linux").external_attr >> 16
+        program = packed.getinfo("workloads/virtual_gpu/carried/bin/nvidia-smi").external_attr >> 16
     assert re.search(r"version 6\.12\.\d", origin)
     assert re.search(r"SHA-256 [0-9a-f]{64}", origin)
     assert "GNU GENERAL PUBLIC LICENSE" in licence
-    assert mode & 0o111
+    assert mode & 0o111 and program & 0o111
+    assert "workloads/virtual_gpu/carried/_groundwire_gpu.so" in names
     for changed in ("groundwire.config", "sch_gwport.c", "README.md"):
         assert f"emulator/kernel/{changed}" in names
     assert any(name.startswith("emulator/kernel/patches/") for name in names)

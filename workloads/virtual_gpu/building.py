@@ -32,6 +32,11 @@ PROGRAMS = "bin"
 """The folder beside the libraries that has nvidia-smi and lspci."""
 OPERATORS = "operators.txt"
 """Names of torch's operators that have a kernel for CUDA, a line each."""
+CARRIED = EXTENSION.parent / "carried"
+"""The directory into which `make wheel` puts what it has built for the torch that Groundwire itself
+has; a clone has no such directory."""
+KEY = "key"
+"""The file in it that says for which torch, Python and source it is."""
 OLDEST_TORCH = (2, 9)
 _FLAGS = ("-O1", "-std=c++20", "-fPIC", "-DTORCH_EXTENSION_NAME=_groundwire_gpu")
 _ASK = """
@@ -86,9 +91,13 @@ class Torch:
 
 
 def library_for(torch: Torch, tell: Callable[[str], None] = lambda text: None) -> Path:
-    """The directory that has `LIBRARY` and `OPERATORS`, built when it is absent, which `tell` is
-    told. Raises VirtualGpuError."""
-    place = _cache() / _key(torch)
+    """The directory that has `LIBRARY` and `OPERATORS`: the one that this installation carries,
+    where that is for this torch and Python, else one of the cache, built when it is absent, which
+    `tell` is told. Raises VirtualGpuError."""
+    key = _key(torch)
+    if _is_for(CARRIED, key):
+        return CARRIED
+    place = _cache() / key
     if (place / LIBRARY).is_file():
         return place
     tell(f"compiling virtual GPUs for torch {torch.version}: a minute or two, once")
@@ -110,6 +119,23 @@ def library_for(torch: Torch, tell: Callable[[str], None] = lambda text: None) -
     except OSError as error:
         raise VirtualGpuError(f"virtual GPUs cannot be kept: {error}") from error
     return place
+
+
+def carry(to: Path, tell: Callable[[str], None] = lambda text: None) -> None:
+    """Put the compiled part for this Python's torch into a directory, as `CARRIED`. It is compiled
+    when it is absent. Raises VirtualGpuError."""
+    torch = Torch.of(sys.executable)
+    shutil.copytree(library_for(torch, tell), to)
+    (to / KEY).write_text(f"{_key(torch)}\n")
+    for library in (LIBRARY, NVML):
+        _run(["strip", "--strip-unneeded", str(to / library)])
+
+
+def _is_for(directory: Path, key: str) -> bool:
+    try:
+        return (directory / KEY).read_text().strip() == key
+    except OSError:
+        return False
 
 
 def _build(torch: Torch, place: Path) -> None:

@@ -1,4 +1,5 @@
-"""`python -m emulator.virtual.building.wheel [DIR]`: Groundwire and its built kernel as one file.
+"""`python -m emulator.virtual.building.wheel [DIR]`: Groundwire, its built kernel, and its virtual
+GPUs for its own torch, as one file.
 
 An installation from it needs no compiler, no root and no kernel source. The kernel is GPL-2.0: its
 licence goes into the wheel, our changes are there anyway, and ORIGIN.md names the source of the
@@ -23,6 +24,7 @@ from emulator.virtual.building.source import KernelSource, require_source, unpac
 from emulator.virtual.failure import VirtualKernelError
 from simulation.building import CARRIED, build_here
 from simulation.failure import SimulationError
+from workloads.virtual_gpu.building import LIBRARY, VirtualGpuError, carry
 
 _ROOT = Path(__file__).resolve().parents[3]
 _NOT_PACKED = {"runs", "build", "dist", "tests", "benchmarks", "docs"}
@@ -44,7 +46,8 @@ installed and this folder is not. Its name there is {key}.
 
 def make_wheel(to: Path) -> Path:
     """Build the wheel into a directory; returns its path. Raises VirtualKernelError where the
-    kernel cannot be built, or pip's words where the wheel cannot."""
+    kernel cannot be built, or pip's words where the wheel cannot, and VirtualGpuError where
+    virtual GPUs cannot."""
     image = build_kernel_here(_say)
     source = require_source()
     with tempfile.TemporaryDirectory(prefix="groundwire-wheel-") as scratch:
@@ -54,7 +57,11 @@ def make_wheel(to: Path) -> Path:
         carried = tree / "emulator" / "kernel" / "carried"
         _carry(image, source, carried)
         _carry_engine(tree / "simulation" / "engine" / "carried", carried / "COPYING")
-        (tree / "setup.cfg").write_text(f"[bdist_wheel]\nplat_name = {_platform(image.path)}\n")
+        gpus = tree / "workloads" / "virtual_gpu" / "carried"
+        carry(gpus, _say)
+        (tree / "setup.cfg").write_text(
+            f"[bdist_wheel]\nplat_name = {_platform(image.path, gpus / LIBRARY)}\n"
+        )
         _say("packing")
         made = Path(scratch, "made")
         command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation"]
@@ -102,9 +109,9 @@ def _carry_engine(directory: Path, licence: Path) -> None:
     shutil.copy(licence, directory)
 
 
-def _platform(program: Path) -> str:
-    """The wheel's platform: the newest glibc of whose symbols the program asks for one."""
-    versions = re.findall(rb"GLIBC_2\.(\d+)\b", program.read_bytes())
+def _platform(*programs: Path) -> str:
+    """The wheel's platform: the newest glibc of whose symbols a program asks for one."""
+    versions = re.findall(rb"GLIBC_2\.(\d+)\b", b"\0".join(x.read_bytes() for x in programs))
     return f"manylinux_2_{max(map(int, versions))}_x86_64"
 
 
@@ -116,7 +123,7 @@ def main() -> None:
     """Make the wheel in the directory that is named, or in dist/."""
     try:
         print(make_wheel(Path(sys.argv[1] if len(sys.argv) > 1 else "dist")))
-    except (VirtualKernelError, SimulationError, OSError) as error:
+    except (VirtualKernelError, SimulationError, VirtualGpuError, OSError) as error:
         sys.exit(f"error: {error}")
 
 
