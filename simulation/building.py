@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import os
 import shlex
 import shutil
 import subprocess
@@ -28,11 +29,21 @@ INCLUDES = (f"-I{ENGINE}", f"-I{_KERNEL}", f"-I{_KERNEL / 'rxe'}")
 """The folders of the engine's headers."""
 _COMMAND = ("g++", "-O3", "-std=c++20", "-static", "-fno-math-errno", "-Wall", "-Wextra")
 
+_TUNABLES = "GLIBC_TUNABLES"
+
 
 def engine_program() -> Path:
     """The program, built when it is absent (about ten seconds). Raises SimulationError where it
     cannot be."""
     return CARRIED if CARRIED.is_file() else build_here()
+
+
+def engine_environment() -> dict[str, str]:
+    """The environment of the program's process: this one's, and that its memory comes in large
+    pages where the system has some. Packets and connections of a thousand hosts lie in more small
+    pages than a processor keeps the places of."""
+    asked = [os.environ[_TUNABLES]] if _TUNABLES in os.environ else []
+    return os.environ | {_TUNABLES: ":".join([*asked, "glibc.malloc.hugetlb=1"])}
 
 
 def build_here() -> Path:

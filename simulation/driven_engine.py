@@ -14,7 +14,7 @@ from types import TracebackType
 import numpy as np
 
 from collectives.schedule.operations import Await, CompiledPrograms, Start
-from simulation.building import engine_program
+from simulation.building import engine_environment, engine_program
 from simulation.columns import Column, pack, unpack
 from simulation.failure import SimulationError
 from simulation.timeline import EngineTimeline
@@ -105,6 +105,7 @@ class DrivenEngine:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
+                env=engine_environment(),
             )
         )
         self._open.callback(self._process.kill)

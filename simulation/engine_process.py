@@ -11,7 +11,7 @@ from typing import IO
 
 import numpy as np
 
-from simulation.building import engine_program
+from simulation.building import engine_environment, engine_program
 from simulation.columns import Column, pack, unpack
 from simulation.failure import SimulationError
 from simulation.timeline import EngineTimeline
@@ -51,6 +51,7 @@ def run_engine(scenario: Mapping[str, Column], progress: Report | None = None) -
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=said,
+            env=engine_environment(),
         ) as process,
     ):
         try:

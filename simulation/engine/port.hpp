@@ -18,10 +18,13 @@ enum class Discipline : uint8_t { kFifo = 0, kShared, kRed, kQueued };
 
 inline constexpr int64_t kOverheadBytes = 24, kLeastBytes = 60;
 
-// A packet that a port has taken, and the length that it counts there.
+// A packet that a port has taken, the length that it counts there, and whether it goes no further than the link: it is
+// lost there, or for the port at its end.
 struct Flying {
     Time arrives;
-    uint32_t packet, length;
+    uint32_t packet;
+    uint32_t length : 31;
+    uint32_t ends_here : 1;
 };
 
 // The time that frames of each length take of a line: nanoseconds, and what is left over in parts of the rate.
@@ -92,9 +95,9 @@ struct alignas(64) Port {
         return ready();
     }
     // A packet's last bit leaves then; whether it waits in the backlog until it begins.
-    void fly(Time leaves, uint32_t packet, uint32_t length, bool waits) {
+    void fly(Time leaves, uint32_t packet, uint32_t length, bool waits, bool ends_here = false) {
         bytes += length;
-        flying.push_back({leaves + delay_ns, packet, length});
+        flying.push_back({leaves + delay_ns, packet, length & 0x7FFFFFFF, ends_here});
         if (!waits) started = flying.tail();
     }
     // Takes off the wire what arrives first.

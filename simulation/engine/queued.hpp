@@ -92,7 +92,7 @@ struct QueuedState {
     static constexpr int kClasses = 8;
     std::array<TrafficClass, kClasses> classes;
     uint32_t class_map = 0;
-    bool single_class = false, by_class = false, shares_buffer = false, can_bypass = false;
+    bool single_class = false, by_class = false, shares_buffer = false, can_bypass = false, has_credits = false;
     uint8_t weighted = 0, backlogged = 0, paused = 0;  // bit per class
     int turn = 0;
     int64_t frame_bytes = 0;   // what may wait without being too much for CoDel
@@ -243,6 +243,7 @@ inline void QueuedState::apply(const QueueOptions* first, bool own) {
         classes[size_t(i)].options = &each;
         shares_buffer |= each.shares_buffer();
         can_bypass |= each.can_bypass();
+        has_credits |= each.has_credits();
         if (each.class_quantum_bytes) weighted |= uint8_t(1 << i);
         if (own || !i) headroom += each.headroom_bytes;
     }
@@ -628,10 +629,9 @@ inline void Queued::transmit(uint32_t number) {
     state_.sending = packet.hop == 1 && packet.sender != kNobody;
     // Nobody looks at the end of a transmission that no socket waits for, so one behind it may be told late.
     net_.tell_sender(packet, std::max(leaves, net_.now_ns));
-    packet.is_lost = is_lost;
     // A wire does not reorder, also when its delay was just shortened.
     if (!port_.flying.empty()) leaves = std::max(leaves, port_.flying.back().arrives - port_.delay_ns);
-    port_.fly(leaves, number, packet.length, false);
+    port_.fly(leaves, number, packet.length, false, is_lost || packet.frame == Frame::kPause);
 }
 
 // Does all that its timer was set for; what has arrived goes on, or is taken by the neighbour's port (gw_serve).
@@ -640,11 +640,17 @@ inline void Queued::fire(Time now, std::vector<uint32_t>& arrived) {
     if (!state_.credits.empty() && state_.credits.front().time <= now)
         Queued(net_, number_ ^ 1).hear_of_credits(state_.credits, now);
     while (!port_.flying.empty() && port_.flying.front().arrives <= now) {
+        bool ends_here = port_.flying.front().ends_here;
         uint32_t number = port_.land();
+        if (!ends_here && !state_.has_credits) {
+            net_.packets.prefetch(number);  // it is read once all ports have handed over theirs
+            arrived.push_back(number);
+            continue;
+        }
         const Packet& packet = net_.packets[number];
         if (int which = class_of(packet); packet.frame != Frame::kPause && state_.classes[size_t(which)].options->has_credits())
             note_credit(number_ ^ 1, which, packet.length, now);  // it may go no further
-        if (packet.frame != Frame::kPause && !packet.is_lost) {
+        if (!ends_here) {
             arrived.push_back(number);
             continue;
         }
