@@ -62,7 +62,7 @@ def geomean_error(rows: Sequence[_Row], by: str) -> float:
 
 def tables(rows: Sequence[_Row]) -> str:
     """Two tables in Markdown: the errors of each table of measurements, and all rows."""
-    parts = [
+    parts: list[tuple[str, Sequence[_Row]]] = [
         (name, list(part)) for name, part in groupby(rows, lambda row: row["id"].split(".")[0])
     ]
     parts += [

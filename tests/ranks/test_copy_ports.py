@@ -31,7 +31,8 @@ def copy(source: int, destination: int, size_bytes: int, ready_ns: int = 0, slot
 
 def run(copies: Sequence[Copy]) -> list[Copy]:
     """Has them take their time, as the broker does: it wakes when the ports say so."""
-    ports, found = CopyPorts(RATE_BPS, DELAY_NS), []
+    ports = CopyPorts(RATE_BPS, DELAY_NS)
+    found: list[Copy] = []
     left = sorted(copies, key=lambda each: each.ready_ns)
     while left or ports.next_ns() is not None:
         wakes = ports.next_ns()

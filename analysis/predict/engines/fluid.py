@@ -107,10 +107,10 @@ def _copied(paths: Paths, joint: JointPrograms) -> Bools:
 def _copies(
     paths: Paths, joint: JointPrograms, pairs: Mapping[str, Column], copied: Bools
 ) -> dict[str, Column]:
-    ends = [joint.ends[pairs[f"pair.{end}"]] for end in ("source", "destination")]
-    of_pairs = np.zeros(len(ends[0]), dtype=bool)
+    source, destination = (joint.ends[pairs[f"pair.{end}"]] for end in ("source", "destination"))
+    of_pairs = np.zeros(len(source), dtype=bool)
     of_pairs[pairs["message.pair"][copied]] = True
-    return copy_columns(paths.setting, *ends, of_pairs)
+    return copy_columns(paths.setting, source, destination, of_pairs)
 
 
 def _pairs(
