@@ -27,7 +27,7 @@ class GraphNode:
     start_ns: int = 0
     duration_ns: int = 0
     stream: int | None = None
-    """Of a device, where it is known: nodes of one stream follow each other."""
+    """That of a device, where it is known: nodes of one stream follow each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

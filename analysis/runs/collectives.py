@@ -328,7 +328,7 @@ def schedule_of_record(run: Run, record: CollectiveRecord, ranks: Sequence[int])
 
 
 def call_of_record(run: Run, record: CollectiveRecord) -> CollectiveCall:
-    """What a rank's record says was called. Raises RunError."""
+    """The call that a rank's record tells of. Raises RunError."""
     ranks = tuple(range(len(run.ranks))) if record.ranks is None else tuple(record.ranks)
     return CollectiveCall(
         record.kind,

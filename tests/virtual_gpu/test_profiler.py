@@ -21,7 +21,7 @@ _SCRIPT = """
         torch.cuda.synchronize()
     path = os.path.join(tempfile.mkdtemp(), "trace.json")
     taken.export_chrome_trace(path)
-    totals = {each.key: each.device_time_total for each in taken.key_averages()}
+    totals = {each.key: each.self_device_time_total for each in taken.key_averages()}
     print(json.dumps({"trace": json.load(open(path)), "totals": totals}))
 """
 

@@ -22,7 +22,7 @@ from topologies.units import (
 )
 
 LEAST_BYTES = 4096
-"""What is smaller is sent whole, and nothing is made smaller."""
+"""A smaller message is sent whole, and none is made smaller."""
 _BUFFER_FRAMES, _THRESHOLD_FRAMES = 8, 2
 """The least that a queue holds, and that a threshold is, where it was more."""
 _BUFFERS = ("buffer",)

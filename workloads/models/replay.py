@@ -41,7 +41,7 @@ class ReplayCompute(ReplayNode):
     on_host: bool = False
     """Whether it is the host's, beside what the device computes."""
     stream: int = 0
-    """Of the device: streams compute beside each other."""
+    """The device's: streams compute beside each other."""
 
     @property
     def line(self) -> int:

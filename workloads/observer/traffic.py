@@ -19,10 +19,10 @@ _SHARES = {
 
 
 def sent_bytes(kind: str, size_bytes: int, ranks: int) -> int:
-    """What one of so many ranks sends of a collective as Gloo carries it, on the mean, by its size
-    as nccl-tests counts it: all-reduces (and reduce-scatters, which are all-reduces on the wire) go
-    round a ring twice, the others bring each byte to where it belongs. Of a message between two,
-    each end counts for half."""
+    """The bytes that one of so many ranks sends of a collective as Gloo carries it, on the mean, by
+    its size as nccl-tests counts it: all-reduces (and reduce-scatters, which are all-reduces on the
+    wire) go round a ring twice, the others bring each byte to where it belongs. Each of the two
+    ends of a message counts for half."""
     if kind in ("send_recv", "send", "recv"):
         return size_bytes // 2
     share = _SHARES.get(kind, 0.0)

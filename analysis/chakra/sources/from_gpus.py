@@ -3,9 +3,9 @@
 A node waits for the one before it on its stream, for those of other streams that its stream was
 told to wait for (events, and the end of collectives), and for those that the host had waited for
 before it launched it. A group's collectives wait for each other. The log has all of that, as
-launches are numbered. Where the host launched
-later than all of these were over, a node of the host takes the time between. What waits for nothing
-in the iteration begins when it did, behind a node of the host's.
+launches are numbered. A node of the host takes the time between where the host launched later than
+all of these were over. A node that waits for nothing in the iteration begins when it did, behind a
+node of the host's.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def graphs_of_gpus(run: Run, iteration: int) -> list[Graph]:
 
 @dataclass(frozen=True, slots=True)
 class _Launch:
-    """What the host launched at once: a kernel or a copy, or a collective; several that go together
-    are one."""
+    """A launch of the host's: a kernel or a copy, or a collective; several that go together are
+    one."""
 
     number: int
     stream: int

@@ -48,7 +48,7 @@ def kernels(
         str, typer.Option(metavar="NAME", help="phantora: the GPU that the times are of.")
     ] = "unknown",
 ) -> int:
-    """Write the times of kernels in another form. What that cannot say is a note."""
+    """Write the times of kernels in another form. A note tells what that cannot say."""
     times = read_times_of(source)
     left_out: tuple[str, ...] = ()
     if format_ is KernelsFormat.csv:
