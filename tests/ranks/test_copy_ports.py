@@ -38,7 +38,7 @@ def run(copies: Sequence[Copy]) -> list[Copy]:
         wakes = ports.next_ns()
         if left and (wakes is None or left[0].ready_ns <= wakes):
             now = left[0].ready_ns
-            # What was posted before is asked about first, and what comes now is added.
+            # All that was posted before is asked about first, and then comes what is new.
             found += ports.complete(now)
             while left and left[0].ready_ns == now:
                 ports.add(left.pop(0))

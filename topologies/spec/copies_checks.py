@@ -14,7 +14,7 @@ _KEY = ("fabric", "scale_up", "kind")
 
 
 def copies_problems(spec: Sections, fabric: Fabric) -> Iterator[Problem]:
-    """What the rest of a spec has that there is not with copies."""
+    """The keys of the rest of a spec that there are not with copies."""
     paths = CopyPaths.of(fabric)
     if paths is None:
         return

@@ -1,7 +1,7 @@
 """The thread that has ranks' copies take their time.
 
 It runs in the process of the experiment, which lives in the same kernel as the ranks: posts and
-answers take no virtual time. Of what is posted in a nanosecond nothing depends on the order.
+answers take no virtual time. Nothing depends on the order in which posts of one nanosecond come.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class CopyBroker:
 
     @property
     def spans(self) -> dict[int, list[CarriedSpan]]:
-        """What each directed link has carried, in order of time."""
+        """The copies that each directed link has carried, in order of time."""
         return self._ports.spans
 
     def _serve(self) -> None:
@@ -138,7 +138,7 @@ class CopyBroker:
         except OSError as error:
             self._error = error
         finally:
-            # Who waits for a copy is then told that there will be none.
+            # Those that wait for a copy are then told that there will be none.
             for key in list(self._selector.get_map().values()):
                 if isinstance(key.data, _Client):
                     key.data.close()

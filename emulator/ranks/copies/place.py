@@ -16,7 +16,7 @@ _SOCKET = "copies"
 
 
 def socket_of(network: Network) -> Path:
-    """Where the ends of copies are posted."""
+    """The socket at which the ends of copies are posted."""
     assert network.session is not None
     return network.session.directory / _SOCKET
 

@@ -100,7 +100,7 @@ class RankCopies:
 
 class CopyLinks:
     """A participant's links with the others of a group. It stands in for torch's group where
-    programs send and receive; peers are numbers in the group. What is no copy goes by
+    programs send and receive; peers are numbers in the group. Messages that are no copies go by
     `otherwise`."""
 
     def __init__(
