@@ -90,8 +90,7 @@ class ProgressDisplay:
             self._show_sent(event)
         elif event.stage == "traffic":
             assert event.of_iteration is not None and event.to_send_bytes is not None
-            now_s = time.monotonic()
-            self._traffic.told(event.of_iteration, event.to_send_bytes, now_s)
+            self._traffic.told(event.of_iteration, event.to_send_bytes)
         elif event.detail:
             self.stage(event.stage, event.detail)
 

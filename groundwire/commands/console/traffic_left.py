@@ -5,6 +5,8 @@ from __future__ import annotations
 
 _LEAST_S = 3.0
 """A rate counts once traffic has gone on for so long."""
+_BEGUN = 0.005
+"""Traffic has begun when this share of an iteration has been sent: ranks meet before that."""
 _LEFT_OVER = 0.1
 """The share of an iteration that counts as not sent yet when the next one is told."""
 
@@ -15,12 +17,12 @@ class TrafficLeft:
     def __init__(self) -> None:
         self.iteration: int | None = None
         self.to_send_bytes = 0
-        self._sent = self._goal = 0
+        self._sent = self._goal = self._before = 0
         self._since: tuple[float, int] | None = None
         self._rate_per_s: float | None = None
         self._counted_apart = False
 
-    def told(self, iteration: int, to_send_bytes: int, now_s: float) -> None:
+    def told(self, iteration: int, to_send_bytes: int) -> None:
         """An iteration is to send so much, as far as is known."""
         if iteration == self.iteration:
             self._goal += to_send_bytes - self.to_send_bytes
@@ -28,7 +30,7 @@ class TrafficLeft:
             left = max(0, self._goal - self._sent)
             behind = left if left > _LEFT_OVER * self.to_send_bytes else 0
             self._goal = self._sent + behind + to_send_bytes
-            self._since = now_s, self._sent
+            self._before, self._since = self._sent, None
         self.iteration, self.to_send_bytes = iteration, to_send_bytes
 
     def sent(self, sent_bytes: int, now_s: float, apart: bool = False) -> None:
@@ -39,6 +41,8 @@ class TrafficLeft:
         self._counted_apart = apart
         self._sent = max(self._sent, sent_bytes)
         if self._since is None:
+            if self.to_send_bytes and self._sent - self._before >= _BEGUN * self.to_send_bytes:
+                self._since = now_s, self._sent
             return
         began_s, before = self._since
         if now_s - began_s >= _LEAST_S and self._sent > before:
