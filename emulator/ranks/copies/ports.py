@@ -37,8 +37,8 @@ def _order(at_ns: int, link: int, other: int, copy: Copy) -> _Order:
 
 @dataclass(slots=True)
 class CopyPorts:
-    """All ports of a fabric's copies. All that comes to a port in a nanosecond is known once that is
-    over, so ports take up then what came in it: nothing is complete sooner than that, as a copy
+    """All ports of a fabric's copies. All that comes to a port in a nanosecond is known once that
+    is over, so ports take up then what came in it: nothing is complete sooner than that, as a copy
     takes a nanosecond at least."""
 
     rate_bps: int
