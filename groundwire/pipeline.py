@@ -288,8 +288,9 @@ def _inputs(spec: Spec) -> dict[str, str | bytes]:
 def _simulated(spec: Spec) -> dict[str, str | bytes]:
     from analysis.predict.driven_network import network_columns
     from analysis.predict.interface import PredictorError
+    from collectives.carried import CarriedSection
     from emulator.ranks.simulated.files import MESHES
-    from emulator.ranks.simulated.network import COLUMNS_FILE, ENGINE_FILE
+    from emulator.ranks.simulated.network import COLUMNS_FILE, ENGINE_FILE, SECTION_FILE
     from simulation.building import engine_program
     from simulation.columns import pack
     from simulation.failure import SimulationError
@@ -299,6 +300,7 @@ def _simulated(spec: Spec) -> dict[str, str | bytes]:
         raise KernelRefused("network: simulated: found several jobs; expected one workload")
     try:
         columns = b"".join(pack(network_columns(wire_spec(spec), meshes=MESHES)))
-        return {COLUMNS_FILE: columns, ENGINE_FILE: str(engine_program())}
+        section = CarriedSection.of_spec(spec).as_json()
+        return {COLUMNS_FILE: columns, ENGINE_FILE: str(engine_program()), SECTION_FILE: section}
     except (PredictorError, SimulationError) as error:
         raise KernelRefused(f"network: simulated: {error}") from error

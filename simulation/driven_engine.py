@@ -6,14 +6,21 @@ from __future__ import annotations
 import struct
 import subprocess
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from enum import IntEnum
 from types import TracebackType
 
 import numpy as np
 
-from collectives.schedule.operations import Await, CompiledPrograms, Start
+from collectives.schedule.operations import (
+    Await,
+    CompiledPrograms,
+    Mark,
+    Operation,
+    Pause,
+    Start,
+)
 from simulation.building import engine_environment, engine_program
 from simulation.columns import Column, pack, unpack
 from simulation.failure import SimulationError
@@ -44,31 +51,61 @@ _CALLS = 1
 """`Serving::Reported`: a callback is due; else what was asked for is done."""
 
 
-RECEIVES_FIRST, SENDS_FIRST, WAITS = range(3)
+RECEIVES_FIRST, SENDS_FIRST, WAITS, MARKS, WAITS_FOR_MARK, SLEEPS = range(6)
 """`Part::Kind` of engine/parts.hpp."""
 
 
-def part_words(programs: CompiledPrograms, program: int, members: Mapping[int, int]) -> list[int]:
-    """One program of a compiled schedule, as the engine has it: posts and waits alone.
-    `members` has the position of each end among the ranks of the collective; tags are the numbers
-    of messages. Raises TypeError for another operation."""
-    numbers: dict[int, int] = {}
-    words: list[int] = []
-    for operation in programs.programs[program]:
-        if isinstance(operation, Start):
-            kind = SENDS_FIRST if operation.sends_first else RECEIVES_FIRST
-        elif isinstance(operation, Await) and not operation.marks:
-            kind = WAITS
-        else:
-            raise TypeError(f"no post and no wait for messages: {operation!r}")
-        sends, receives = operation.sends, operation.receives
-        words += (kind, len(sends), len(receives))
-        words += (numbers.setdefault(each, len(numbers)) for each in (*sends, *receives))
-    found = [len(numbers)]
-    for each in numbers:
+def part_words(
+    programs: CompiledPrograms, numbers: Sequence[int], members: Mapping[int, int]
+) -> list[int]:
+    """What a rank does of a compiled schedule, as the engine has it: its programs, by their
+    numbers. `members` has the position of each end among the ranks of the collective; tags are the
+    numbers of messages. Raises TypeError for an operation of switches, or of several
+    collectives."""
+    known: dict[int, int] = {}
+    marks: dict[int, int] = {}
+    threads: list[int] = []
+    for number in numbers:
+        steps = [
+            step
+            for operation in programs.programs[number]
+            for step in _steps(operation, known, marks)
+        ]
+        threads.append(len(steps))
+        for step in steps:
+            threads += step
+    found = [len(known)]
+    for each in known:
         ends = members[programs.source[each]], members[programs.destination[each]]
         found += (*ends, each, programs.size_bytes[each])
-    return found + words
+    return found + threads
+
+
+def _steps(
+    operation: Operation, known: dict[int, int], marks: dict[int, int]
+) -> Iterator[list[int]]:
+    """The steps of an operation; messages and marks are numbered as they come."""
+    match operation:
+        case Start(sends, receives, sends_first):
+            yield _of_messages(SENDS_FIRST if sends_first else RECEIVES_FIRST, sends, receives, known)
+        case Await(sends, receives, awaited):
+            for mark in awaited:
+                yield [WAITS_FOR_MARK, marks.setdefault(mark, len(marks))]
+            if sends or receives:
+                yield _of_messages(WAITS, sends, receives, known)
+        case Mark(number):
+            yield [MARKS, marks.setdefault(number, len(marks))]
+        case Pause(duration_ns):
+            yield [SLEEPS, round(duration_ns)]
+        case _:
+            raise TypeError(f"no post, wait, mark or pause: {operation!r}")
+
+
+def _of_messages(
+    kind: int, sends: Sequence[int], receives: Sequence[int], known: dict[int, int]
+) -> list[int]:
+    messages = (known.setdefault(each, len(known)) for each in (*sends, *receives))
+    return [kind, len(sends), len(receives), *messages]
 
 
 def driven(scenario: Mapping[str, Column], *, announced: bool = True) -> dict[str, Column]:

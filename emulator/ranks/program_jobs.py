@@ -95,7 +95,7 @@ def program_jobs(
         "moments": moments_plan(spec, network, "" if seat is None else seat.job),
         "charge": _charge_plan(spec.compute, workload, run_directory),
         "traffic": str(traffic_socket(network)) if tells_traffic(spec) else None,
-        PLAN_KEY: _gpus(spec.compute, workload, network, run_directory, hosts),
+        PLAN_KEY: _gpus(spec, workload, network, run_directory, hosts),
     }
     (ranks / PLAN_FILE).write_text(json.dumps(plan))
     for folder in (POSTS, STACKS):
@@ -141,9 +141,13 @@ def _plan(
         "moments": None,
         "charge": None,
         "traffic": None,
-        "programs": _ROOT if spec.collectives.backend != "gloo" else None,
+        "programs": _ROOT if _runs_programs(spec) and workload.gpus_per_host is None else None,
         PLAN_KEY: None,
     }
+
+
+def _runs_programs(spec: Spec) -> bool:
+    return spec.collectives.backend != "gloo"
 
 
 def early_import(spec: Spec, caller: Caller, source: Path, run: Path) -> EarlyImport | None:
@@ -208,7 +212,7 @@ def _marks(run_directory: Path) -> Path:
 
 
 def _gpus(
-    compute: ComputeSpec,
+    spec: Spec,
     workload: CommandWorkload,
     network: Network,
     run_directory: Path,
@@ -221,13 +225,14 @@ def _gpus(
     interfaces = [network.fabric.links_of[host][0].port(host).interface for host in hosts]
     times = [] if workload.charge_by is None else read_times(run_directory)
     return gpu_plan(
-        compute,
+        spec.compute,
         workload.gpus_per_host,
         read_library(run_directory),
         str(_marks(run_directory)),
         times,
         simulated=str(simulated_directory(network)) if workload.simulated else "",
         payload_share=workload.payload_share,
+        programs=_ROOT if _runs_programs(spec) and not workload.simulated else "",
     ) | {
         "places": [
             {"netns": str(network.netns_path(host)), "interface": interface}
@@ -286,6 +291,15 @@ class _Start:
         if not watched or workload.per == "job" or workload.ranks < 2:
             return None
         return python_line(self.caller.program, workload)
+
+    @cached_property
+    def _collectives(self) -> str:
+        """The section by which programs run, as JSON. Virtual GPUs have all that follows from the
+        fabric, as their records stand for the spec's own section."""
+        section = self.spec.collectives
+        if section.backend == "nccl" or self.workload.gpus_per_host is not None:
+            section = settings_of(self.spec)
+        return section.model_dump_json(by_alias=True, exclude_defaults=True)
 
     def job(self, rank: int, place: HostPlace) -> ProgramJob:
         """The process of a rank, or of the host whose first rank it is."""
@@ -349,12 +363,7 @@ class _Start:
             found[place_variable(kind)] = place.to_json()
             found.setdefault(TRANSPORT_VARIABLE, kind)
         if self.spec.collectives.backend != "gloo":
-            section = self.spec.collectives
-            if section.backend == "nccl":
-                section = settings_of(self.spec)
-            found[COLLECTIVES_VARIABLE] = section.model_dump_json(
-                by_alias=True, exclude_defaults=True
-            )
+            found[COLLECTIVES_VARIABLE] = self._collectives
         if self.trees is not None:
             found[DIRECTORY_VARIABLE] = str(self.trees)
         if workload.per == "job":

@@ -7,9 +7,11 @@ beside this file loads it; it asks the compiled part of `workloads/virtual_gpu`.
 
 from __future__ import annotations
 
+import json
 import sys
 from bisect import bisect_right
-from itertools import islice
+from collections import Counter
+from itertools import islice, zip_longest
 from typing import Any
 
 from .works import add_wait
@@ -38,6 +40,10 @@ class DeviceLog:
     def __init__(self, contents: str) -> None:
         self._contents = contents
         self._posted: list[tuple[Any, list[dict[str, Any]]]] = []
+        self._programs: Counter[str] = Counter()
+        """How many collectives of each group have run as programs, which take no tag of Gloo's."""
+        self._fell_back: Counter[str] = Counter()
+        """The collectives that the spec's algorithm does not fit, by why."""
         self._steps: list[Any] = []
         self._lookups: list[dict[int, int]] = []
         self._launched_ns: list[int] = []
@@ -94,14 +100,15 @@ class DeviceLog:
 
     def _collectives(self) -> list[dict[str, Any]]:
         lines = []
-        counted = set()
+        counted: Counter[int] = Counter()
         after = _after(compiled_part())
-        operations: dict[int, int] = {}
         for collective, records in self._posted:
-            first = operations.get(id(collective), 0)
-            operations[id(collective)] = first + len(records)
-            _tell_sizes(records, collective.sizes[first : first + len(records)])
-            for record in records:
+            first = counted[id(collective)]  # operations that are coalesced have one
+            counted[id(collective)] += len(records)
+            own = slice(first, first + len(records))
+            _tell_sizes(records, collective.sizes[own])
+            for record, told in zip_longest(records, collective.told[own]):
+                self._tell(record, told)
                 record["number"] = collective.number
                 record["after"] = after.get(collective.number, [])
                 record["start_ns"], record["end_ns"] = collective.begin_ns, collective.end_ns
@@ -113,13 +120,28 @@ class DeviceLog:
                 lines.append(
                     {"event": "unfinished", "reason": None} | {key: record[key] for key in kept}
                 )
-            if id(collective) in counted:  # operations that are coalesced have one
+            if first:
                 continue
-            counted.add(id(collective))
             for began_ns, ended_ns in collective.stalls:
                 add_wait(records, began_ns, ended_ns)
         self._posted.clear()
         return lines
+
+    def _tell(self, record: dict[str, Any], told: str | None) -> None:
+        """Say in a record how the collective ran: in words of JSON, none for Gloo's own way. Gloo
+        numbers those alone that it does itself."""
+        label = record["group"]
+        if record["tag"] is not None:
+            record["tag"] -= self._programs[label]
+        details = json.loads(told) if told else {}
+        fell_back = details.pop("fell_back", "")
+        if fell_back:
+            self._fell_back[fell_back] += 1
+        if "program" in details:
+            self._programs[label] += 1
+            record["tag"] = None
+            record.pop("unpredicted", None)
+            record.update(details)
 
     def _ends(self) -> list[int]:
         return [step.ns for step in self._steps]
@@ -193,6 +215,10 @@ class DeviceLog:
         said += [
             f"the table lacks {what}: the roofline's time, {count:,} times"
             for what, count in sorted(gpu.not_in_table().items())
+        ]
+        said += [
+            f"the spec's algorithm does not fit {why}: {count:,} times another one ran"
+            for why, count in sorted(self._fell_back.items())
         ]
         return [{"event": "note", "text": text} for text in said]
 

@@ -37,24 +37,12 @@ from collectives.settings import AGREEMENT, agreement_of, by_hosts, entry_of, sc
 from collectives.start_order import CollectiveOrder
 from workloads.execution.programs.agreement import find_highest
 from workloads.execution.programs.engine import ProgramEngine, ProgramWork
-from workloads.execution.programs.reductions import REDUCTIONS, SUM, Combine
+from workloads.execution.programs.reductions import SUM, Combine
 from workloads.torch_backend.configuration import from_environment
 from workloads.torch_backend.group_trees import joined_trees
 from workloads.torch_backend.logged_program import LoggedProgram
 from workloads.torch_backend.own_links import own_links
-
-
-class Unsupported(RuntimeError):
-    """A call that the backend cannot do, by its name, with what is allowed."""
-
-
-_COMBINE: dict[object, Combine] = {
-    each.torch_op: each.combine for each in REDUCTIONS.values() if each.torch_op is not None
-}
-_COMBINE[dist.ReduceOp.PRODUCT] = torch.Tensor.mul_
-_NAMES: dict[str, object] = {name: each.torch_op for name, each in REDUCTIONS.items()}
-_NAMES["product"] = dist.ReduceOp.PRODUCT
-_COMBINED = "SUM, PRODUCT, MAX, MIN, BAND, BOR, BXOR"
+from workloads.torch_backend.reductions import Unsupported, combine_of, name_of
 
 
 class GroundwireGroup(dist.ProcessGroup):  # type: ignore[misc]
@@ -280,7 +268,7 @@ class GroundwireGroup(dist.ProcessGroup):  # type: ignore[misc]
         if not tensor.numel() or not self._has(kind):
             return by_gloo()
         shape = self._shape(kind, tensor.numel(), tensor.element_size(), root)
-        combine = _combine_of(kind, op)
+        combine = combine_of(kind, op)
         flat = _plain(tensor, kind).view(-1)
         return self._run(*self._planned(shape, tensor.dtype, op), flat, flat, combine, op, [tensor])
 
@@ -298,7 +286,7 @@ class GroundwireGroup(dist.ProcessGroup):  # type: ignore[misc]
         planned = self._planned(
             self._shape(kind, count, source.element_size(), 0), source.dtype, op
         )
-        combine = _combine_of(kind, op)
+        combine = combine_of(kind, op)
         return self._run(*planned, source.view(-1), target.view(-1), combine, op, [target])
 
     def _shape(self, kind: Kind, count: int, item_bytes: int, root: int) -> Shape:
@@ -318,7 +306,7 @@ class GroundwireGroup(dist.ProcessGroup):  # type: ignore[misc]
             assert isinstance(schedule, ProgramSchedule), "a kind with an entry, of two and more"
             if schedule.aggregators and kind.traits.reduces:
                 name = str(dtype).removeprefix("torch.")
-                lacking = unable_to_reduce(self._section, self._ranks, name, _name_of(op))
+                lacking = unable_to_reduce(self._section, self._ranks, name, name_of(op))
                 if lacking:
                     entry, schedule = self._by_hosts(shape, lacking)
         except DoesNotFit as error:
@@ -348,7 +336,7 @@ class GroundwireGroup(dist.ProcessGroup):  # type: ignore[misc]
         if schedule.aggregators:
             assert self._trees is not None, "a schedule of switches needs trees"
             work = self._trees.start(
-                schedule, source, target, first_slot, logged.chunk, entry, _name_of(op)
+                schedule, source, target, first_slot, logged.chunk, entry, name_of(op)
             )
         else:
             work = self._engine.start(
@@ -384,7 +372,7 @@ class GroundwireGroup(dist.ProcessGroup):  # type: ignore[misc]
             entry,
             self._planned_from,
             first_slot,
-            _name_of(op),
+            name_of(op),
             phase,
         )
 
@@ -422,22 +410,6 @@ def _plain(tensor: torch.Tensor, call: str) -> torch.Tensor:
         kind = "sparse" if tensor.is_sparse else f"{tensor.device.type}, strided"
         raise Unsupported(f"{call}: found a tensor that is {kind}, allowed: cpu, contiguous")
     return tensor
-
-
-def _name_of(op: object) -> Any:
-    """torch's name for a reduction, sum where nothing is reduced."""
-    return next((name for name, known in _NAMES.items() if op is not None and op == known), "sum")
-
-
-def _combine_of(kind: Kind, op: object) -> Combine:
-    if op is None:
-        return SUM
-    for known, combine in _COMBINE.items():
-        if op == known:
-            return combine
-    # A ReduceOp shows itself as an object's address.
-    named = [name for name, known in dist.ReduceOp.RedOpType.__members__.items() if op == known]
-    raise Unsupported(f"{kind} with {named[0] if named else op}: allowed: {_COMBINED}")
 
 
 def _checked(tag: int, call: str) -> int:

@@ -68,11 +68,13 @@ def gpu_plan(
     kept_kernels: int = KEPT_KERNELS,
     simulated: str = "",
     payload_share: int = 1,
+    programs: str = "",
 ) -> dict[str, Any]:
     """The plan for `interpreter/loading.py`. `library` is the directory of `building.library_for`,
     `marks` one that all ranks share, `times` has [operator, shapes, types, nanoseconds] of each,
     `simulated` is the directory of the simulated network, where there is one. One byte in
-    `payload_share` of a large message is sent. Without a modelled device kernels take no time."""
+    `payload_share` of a large message is sent. `programs` is where Groundwire's packages lie, where
+    ranks run programs of collectives. Without a modelled device kernels take no time."""
     modelled = compute.modelled
     return {
         "library": library,
@@ -96,6 +98,7 @@ def gpu_plan(
         "kept_kernels": kept_kernels,
         "marks": marks,
         "simulated": simulated,
+        "programs": programs,
         "times": times,
         "properties": _PROPERTIES.get(compute.device, _H100),
     }

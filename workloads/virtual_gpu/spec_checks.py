@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from collectives.algorithms.aggregation import Aggregation
+from collectives.program import PROGRAM_KINDS
 from topologies.spec.errors import Problem
 from topologies.spec.fabric_section import (
     FabricSpec,
@@ -36,9 +38,7 @@ def gpu_problems(spec: Sections) -> Iterator[Problem]:
     if spec.compute.device == "real":
         expected = "expected the name of an accelerator, custom or none with gpus_per_host"
         yield Problem(("compute", "device"), "real", expected)
-    if spec.collectives.backend != "gloo":
-        expected = "expected gloo with gpus_per_host, whose nccl is carried by Gloo"
-        yield Problem(("collectives", "backend"), spec.collectives.backend, expected)
+    yield from _collectives_problems(spec)
     expected = _servers_problem(spec.fabric, workload.gpus_per_host)
     if expected is not None:
         yield Problem(key, found, expected)
@@ -87,9 +87,25 @@ def _payload_problems(spec: Sections, workload: CommandWorkload) -> Iterator[Pro
     if spec.transport.kind != "tcp":
         expected = "expected tcp with scale_payload: rates of queue pairs are not scaled"
         yield Problem(("transport", "kind"), spec.transport.kind, expected)
+    if spec.collectives.backend == "nccl":
+        expected = "expected gloo or programs with scale_payload: NCCL chooses by what is sent"
+        yield Problem(("collectives", "backend"), "nccl", expected)
     if spec.host.charged:
         expected = "expected no charges with scale_payload: a host has fewer packets"
         yield Problem(("host",), "charges", expected)
+
+
+def _collectives_problems(spec: Sections) -> Iterator[Problem]:
+    """What collectives of virtual GPUs do not have of programs."""
+    section = spec.collectives
+    for kind in PROGRAM_KINDS:
+        entry = getattr(section, kind)
+        if entry.get("algorithm") == Aggregation.name:
+            expected = "expected an algorithm of hosts with gpus_per_host"
+            yield Problem(("collectives", str(kind), "algorithm"), Aggregation.name, expected)
+    if section.order != "fifo":
+        expected = "expected fifo with gpus_per_host: collectives of a group run one by one"
+        yield Problem(("collectives", "order"), section.order, expected)
 
 
 def _network_problems(spec: Sections, workload: CommandWorkload) -> Iterator[Problem]:
@@ -114,6 +130,9 @@ def _network_problems(spec: Sections, workload: CommandWorkload) -> Iterator[Pro
         yield Problem(("faults",), f"{len(spec.faults)} faults", expected)
     if spec.transport.kind != "tcp":
         yield Problem(("transport", "kind"), spec.transport.kind, f"expected tcp {with_it}")
+    elif spec.between_sockets.count > 1:
+        expected = f"expected 1 {with_it}, where two ranks of a group have one"
+        yield Problem(("transport", "connections"), str(spec.between_sockets.count), expected)
     if isinstance(spec.counters.interval_ns, int):
         expected = f"expected auto or none {with_it}: ports have totals alone"
         yield Problem(("counters", "interval"), f"{spec.counters.interval_ns} ns", expected)

@@ -27,16 +27,21 @@ from functools import partial
 from itertools import combinations
 from pathlib import Path
 
+from collectives.carried import CarriedSection
 from emulator.linux.signals import end_with_parent
 from emulator.progress import Progress
 from emulator.ranks.simulated.collective import PartsOfCollectives, Post, UnknownPost
-from emulator.ranks.simulated.files import COUNTERS, ENGINE, MESHES, NETWORK, SOCKET
+from emulator.ranks.simulated.files import COUNTERS, ENGINE, MESHES, NETWORK, SECTION, SOCKET
 from emulator.ranks.simulated.meshes import MeshesOfGroups
 from simulation.columns import unpack
 from simulation.driven_engine import DrivenEngine
 from simulation.failure import SimulationError
 from workloads.observer.traffic import sent_bytes
 
+OVER = "1"
+"""How an answer begins that a part is over; behind it is how it ran, as JSON, where not by Gloo's own
+way. Other answers are words of what is wrong."""
+_ANSWER_BYTES = 4000
 _POST_BYTES = 1 << 20
 _TFD_TIMER_ABSTIME = 1
 _TFD_NONBLOCK = os.O_NONBLOCK
@@ -81,6 +86,7 @@ class Broker:
     engine: DrivenEngine
     listener: socket.socket
     meshes: MeshesOfGroups
+    section: CarriedSection
     early: int = 0
     _parts: PartsOfCollectives = field(init=False)
     _exchanges: dict[tuple[str, str], _Exchange] = field(default_factory=dict)
@@ -100,7 +106,7 @@ class Broker:
     _sent_bytes: int = 0
 
     def __post_init__(self) -> None:
-        self._parts = PartsOfCollectives(self.engine)
+        self._parts = PartsOfCollectives(self.engine, self.section)
         self._timer = _libc.timerfd_create(time.CLOCK_MONOTONIC, _TFD_NONBLOCK)
         self._load = os.open("/proc/loadavg", os.O_RDONLY)
         self._stat = os.open("/proc/stat", os.O_RDONLY)
@@ -249,7 +255,9 @@ class Broker:
     def _tell_due(self) -> None:
         callers, self._due = self._due, []
         for caller in callers:
-            self._answer(caller, "1")
+            assert caller.post is not None
+            told = self._parts.told(caller.post)
+            self._answer(caller, OVER + (json.dumps(told) if told else ""))
 
     def _tell_all(self, words: str) -> None:
         for key in list(self._selector.get_map().values()):
@@ -258,7 +266,7 @@ class Broker:
 
     def _answer(self, caller: _Caller, words: str) -> None:
         with suppress(OSError):  # it has ended
-            caller.socket.send(words.encode()[:400])
+            caller.socket.send(words.encode()[:_ANSWER_BYTES])
 
     # -- time --------------------------------------------------------------------------------------
 
@@ -326,7 +334,8 @@ def main(arguments: Sequence[str]) -> None:
         listener.setblocking(False)
         ranks = (int(network["pair.source"].max()) + 1) // MESHES
         _connect(engine, ranks)
-        broker = Broker(directory, engine, listener, MeshesOfGroups(ranks, MESHES))
+        section = CarriedSection.from_json((directory / SECTION).read_text())
+        broker = Broker(directory, engine, listener, MeshesOfGroups(ranks, MESHES), section)
         broker.serve()
         timeline = engine.finish()
     left = {

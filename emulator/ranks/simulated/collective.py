@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from collectives.carried import CarriedSection
 from collectives.kinds import Kind, Shape
-from collectives.schedule.gloo import GLOO
 from collectives.schedule.operations import Await, CompiledPrograms, Start
 from simulation.driven_engine import SENDS_FIRST, WAITS, DrivenEngine, part_words
 
@@ -52,12 +52,27 @@ class Post:
         return 2 if self.is_message else len(self.ranks)
 
 
-class PartsOfCollectives:
-    """The numbers by which an engine knows parts, each told once."""
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """A collective as the engine knows it: the part of each member, and how many tags its messages
+    take. `told` are the keys of its record that say how it ran."""
 
-    def __init__(self, engine: DrivenEngine) -> None:
+    numbers: list[int]
+    tags: int
+    told: dict[str, object]
+
+
+class PartsOfCollectives:
+    """The numbers by which an engine knows parts, each told once; collectives run by a section."""
+
+    def __init__(self, engine: DrivenEngine, section: CarriedSection) -> None:
         self._engine = engine
-        self._known: dict[tuple[object, ...], tuple[list[int], int]] = {}
+        self._section = section
+        self._known: dict[tuple[object, ...], _Parts] = {}
+
+    def told(self, post: Post) -> dict[str, object]:
+        """The keys of a post's record that say how it runs; none for Gloo's own way."""
+        return {} if post.is_message or post.sends else self._of(post).told
 
     def tags(self, post: Post) -> int:
         """How many tags its messages take."""
@@ -65,7 +80,7 @@ class PartsOfCollectives:
             return 1
         if post.sends:
             return len(post.ranks) ** 2
-        return self._of(post)[1]
+        return self._of(post).tags
 
     def number(self, post: Post) -> int:
         """The part of a post's member. Raises UnknownPost."""
@@ -73,23 +88,25 @@ class PartsOfCollectives:
             return self._single(post)
         if post.sends:
             return self._uneven(post)
-        return self._of(post)[0][post.member]
+        return self._of(post).numbers[post.member]
 
-    def _of(self, post: Post) -> tuple[list[int], int]:
+    def _of(self, post: Post) -> _Parts:
         many = len(post.ranks)
-        key = (post.kind, post.size_bytes, post.element_bytes, post.root, many)
+        key = (post.kind, post.size_bytes, post.element_bytes, post.root, self._section.of(post.ranks))
         if key not in self._known:
             try:
                 kind = Kind(post.kind)
                 shape = Shape(kind, post.size_bytes, many, post.element_bytes, post.root)
-                programs = GLOO.alone(shape)
+                found = self._section.collective(shape, post.ranks)
+                programs = found.schedule.alone(shape)
             except ValueError:  # CollectiveError is one
                 raise UnknownPost(f"the simulated network carries no {post.kind}") from None
             members = {member: member for member in range(many)}
-            parts = [
-                self._engine.part(part_words(programs, member, members)) for member in range(many)
-            ]
-            self._known[key] = parts, len(programs.source)
+            own: list[list[int]] = [[] for _ in range(many)]
+            for number, member in enumerate(programs.ends):
+                own[member].append(number)
+            parts = [self._engine.part(part_words(programs, each, members)) for each in own]
+            self._known[key] = _Parts(parts, len(programs.source), found.told)
         return self._known[key]
 
     def _single(self, post: Post) -> int:
@@ -105,9 +122,9 @@ class PartsOfCollectives:
             if not sends:
                 operations = Start(none, own), Await(none, own)
             programs.program(post.member, [*operations])
-            words = part_words(programs, 0, {end: end for end in ends})
-            self._known[key] = [self._engine.part(words)], 1
-        return self._known[key][0][0]
+            words = part_words(programs, [0], {end: end for end in ends})
+            self._known[key] = _Parts([self._engine.part(words)], 1, {})
+        return self._known[key].numbers[0]
 
     def _uneven(self, post: Post) -> int:
         """A rank's part of an all-to-all of unequal parts: as of equal ones (gloo/alltoallv.cc).
@@ -123,6 +140,6 @@ class PartsOfCollectives:
                 steps += (SENDS_FIRST, 1, 1, 2 * shift - 2, 2 * shift - 1)
             for message in range(0, 2 * (many - 1), 2):
                 steps += (WAITS, 1, 1, message, message + 1)
-            part = self._engine.part([2 * (many - 1), *words, *steps])
-            self._known[key] = [part], many**2
-        return self._known[key][0][0]
+            part = self._engine.part([2 * (many - 1), *words, 2 * (many - 1), *steps])
+            self._known[key] = _Parts([part], many**2, {})
+        return self._known[key].numbers[0]

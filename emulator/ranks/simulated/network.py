@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from emulator.network.network import Network
-from emulator.ranks.simulated.files import COUNTERS, ENGINE, NETWORK, SOCKET
+from emulator.ranks.simulated.files import COUNTERS, ENGINE, NETWORK, SECTION, SOCKET
 
 COLUMNS_FILE = "network.columns"
 """In a run directory: the network that the engine follows (simulation/columns.py)."""
 ENGINE_FILE = "engine.path"
 """In a run directory: where the engine's program is."""
+SECTION_FILE = "carried.json"
+"""In a run directory: the section by which collectives run (`collectives.carried`)."""
 
 _LOOK_NS = 1_000_000
 
@@ -47,6 +49,7 @@ class SimulatedNetwork:
         directory.mkdir(parents=True)
         shutil.move(run_directory / COLUMNS_FILE, directory / NETWORK)
         shutil.move(run_directory / ENGINE_FILE, directory / ENGINE)
+        shutil.move(run_directory / SECTION_FILE, directory / SECTION)
         log = run_directory / "simulated.log"
         with open(log, "wb") as errors:
             process = subprocess.Popen(

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <mutex>
 
+#include "interpreter.hpp"
 #include "settings.hpp"
 
 namespace groundwire {
@@ -43,6 +44,7 @@ void kernel_sleep_until(int64_t ns) {
     stepped_ns = std::max(stepped_ns, ns);
     return;
   }
+  LetGo interpreter;
   ns -= 1;  // a timer is late by its slack of 1 ns
   timespec t{ns / 1000000000, ns % 1000000000};
   while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, nullptr) == EINTR) {

@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <pybind11/chrono.h>
+#include <pybind11/stl.h>
 #include <sys/mman.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
@@ -17,9 +18,11 @@
 #include <numeric>
 
 #include "call.hpp"
+#include "carried.hpp"
 #include "carrier.hpp"
 #include "clock.hpp"
 #include "memory.hpp"
+#include "ring.hpp"
 #include "settings.hpp"
 #include "shapes.hpp"
 #include "simulated.hpp"
@@ -38,6 +41,7 @@ constexpr int64_t first_stream = 1000;  // of process groups; torch's pools are 
 std::atomic<int64_t> next_stream{first_stream};
 std::atomic<int> next_group{0};
 constexpr int64_t large_bytes = 1 << 16;
+PyObject* programs = nullptr;  // makes what runs the programs of a group; never freed
 
 // A buffer of zeros on the host, which takes no memory before it is written.
 Tensor zeros(int64_t elements, c10::ScalarType type) {
@@ -205,15 +209,19 @@ struct ProcessGroupNCCL final : Backend {
 
   // Whoever carries what a group exchanges.
   static c10::intrusive_ptr<Backend> carrying(pybind11::object store, int rank, int size, const Options& given) {
-    if (settings.simulated.empty())
-      return pybind11::module_::import("torch._C._distributed_c10d")
-          .attr("ProcessGroupGloo")(store, rank, size, pybind11::cast(given.timeout))
-          .cast<c10::intrusive_ptr<Backend>>();
     std::vector<int64_t> ranks;
     for (auto each : given.global_ranks_in_group) ranks.push_back(int64_t(each));
     if (ranks.empty())
       for (int64_t each = 0; each < size; each++) ranks.push_back(each);
-    return simulated_backend(key_of(given), ranks, rank, given.timeout);
+    if (!settings.simulated.empty()) return simulated_backend(key_of(given), ranks, rank, given.timeout);
+    auto timeout = pybind11::cast(given.timeout);
+    auto gloo = pybind11::module_::import("torch._C._distributed_c10d")
+                    .attr("ProcessGroupGloo")(store, rank, size, timeout);
+    pybind11::object own = pybind11::none();
+    if (programs && size > 1)
+      own = pybind11::reinterpret_borrow<pybind11::object>(programs)(
+          gloo, store, pybind11::cast(ranks), rank, timeout, key_of(given));
+    return carried_by(gloo.cast<c10::intrusive_ptr<Backend>>(), own);
   }
   // The name of a group, among all of the run.
   static std::string key_of(const Options& given) {
@@ -363,10 +371,18 @@ struct ProcessGroupNCCL final : Backend {
     for (int each = 0; options->global_ranks_in_group.empty() && each < size_; each++)
       collective->about.ranks.push_back(each);
     by->post(*collective);
-    collective->carry = [posts = std::move(work->posts)]() mutable {
-      std::vector<WorkPtr> started;
-      for (auto& post : posts) post(started);
+    collective->carry = [posts = std::move(work->posts), of = collective.get()]() mutable {
+      std::vector<WorkPtr> started, first;
+      for (auto& post : posts) {
+        size_t before = started.size();
+        post(started);
+        first.push_back(before < started.size() ? started[before] : nullptr);
+      }
       for (auto& each : started) each->wait();
+      for (auto& each : first) {
+        auto* told = each ? dynamic_cast<ToldWork*>(each.get()) : nullptr;
+        of->told.push_back(told ? told->told : "");
+      }
     };
     work->posts.clear();
     collective->posted_ns = host_now_ns();
@@ -494,22 +510,15 @@ struct ProcessGroupNCCL final : Backend {
   WorkPtr _reduce_scatter_base(Tensor& out, Tensor& in, const ReduceScatterOptions& given) override {
     TORCH_CHECK(in.numel() == out.numel() * size_,
                 "input tensor must be the same size as output size times world size");
-    AllreduceOptions opts;  // as torch's own does over Gloo
+    auto opts = given;
     opts.reduceOp = sum_for(given.reduceOp);
-    opts.timeout = given.timeout;
-    auto whole = std::make_shared<Tensor>();
     Operation operation{"_REDUCE_SCATTER_BASE", {in}, {out}, true, given.asyncOp};
     operation.in_parts = size_;
     return launch(std::move(operation),
-                  [gloo = gloo, opts, whole](Tensors& in, Tensors&) {
-                    *whole = in[0];
-                    return std::vector<WorkPtr>{gloo->allreduce(in, opts)};
+                  [gloo = gloo, opts](Tensors& in, Tensors& out) {
+                    return std::vector<WorkPtr>{gloo->_reduce_scatter_base(out[0], in[0], opts)};
                   },
-                  [whole, rank = rank_, scale = scaling(given.reduceOp)](Tensors& lines) {
-                    int64_t count = lines[0].numel();
-                    lines[0] = whole->narrow(0, rank * count, count);
-                    if (scale) scale(lines);
-                  });
+                  scaling(given.reduceOp));
   }
   WorkPtr reduce_scatter(Tensors& out, std::vector<Tensors>& in,
                          const ReduceScatterOptions& opts) override {
@@ -639,7 +648,9 @@ void install_process_group(pybind11::module_& module) {
       .def_readonly("posted_ns", &Collective::posted_ns)
       .def_readonly("number", &Collective::number)
       .def_readonly("sizes", &Collective::sizes)
-      .def_readonly("stalls", &Collective::stalls);
+      .def_readonly("stalls", &Collective::stalls)
+      .def_readonly("told", &Collective::told);
+  module.def("run_programs", [](py::object make) { programs = make.release().ptr(); });
   py::class_<DeviceWork, DeviceWorkPtr>(module, "DeviceWork", base.attr("Work"))
       .def_property_readonly("collective", [](DeviceWork& work) { return work.collective; });
   py::class_<Group, c10::intrusive_ptr<Group>> group(module, "ProcessGroupNCCL",

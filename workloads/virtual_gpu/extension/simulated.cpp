@@ -15,6 +15,7 @@
 #include <mutex>
 #include <sstream>
 
+#include "ring.hpp"
 #include "settings.hpp"
 
 namespace groundwire {
@@ -73,7 +74,7 @@ std::string listed(const std::vector<int64_t>& numbers) {
 }
 
 // A rank's part of a collective: it is told at once, and over when the other end says so.
-struct Travelling final : Work {
+struct Travelling final : ToldWork {
   Descriptor socket;
   std::chrono::milliseconds timeout;
   std::function<void()> arrived;
@@ -97,10 +98,11 @@ struct Travelling final : Work {
     do found = poll(&what, 1, timeout.count() > 0 ? int(std::min<int64_t>(timeout.count(), INT_MAX)) : -1);
     while (found < 0 && errno == EINTR);
     TORCH_CHECK(found != 0, "Timed out waiting ", timeout.count(), "ms for the others");
-    char said[500];
+    char said[4096];
     ssize_t length = recv(socket.number, said, sizeof said, 0);
     TORCH_CHECK(length > 0, "the simulated network has ended");
-    TORCH_CHECK(length == 1, std::string(said, length));
+    TORCH_CHECK(said[0] == '1', std::string(said, length));
+    told.assign(said + 1, length - 1);
     over = true;
     if (arrived) arrived();
     return true;
@@ -160,29 +162,18 @@ struct Simulated final : Backend {
     for (auto& tensor : tensors) found += tensor.nbytes();
     return found;
   }
-  static void add(Tensor& sum, const Tensor& more, const ReduceOp& op) {
-    switch (op.op_) {
-      case ReduceOp::SUM: sum.add_(more); return;
-      case ReduceOp::PRODUCT: sum.mul_(more); return;
-      case ReduceOp::MIN: sum.copy_(at::minimum(sum, more)); return;
-      case ReduceOp::MAX: sum.copy_(at::maximum(sum, more)); return;
-      case ReduceOp::BAND: sum.bitwise_and_(more); return;
-      case ReduceOp::BOR: sum.bitwise_or_(more); return;
-      case ReduceOp::BXOR: sum.bitwise_xor_(more); return;
-      default: TORCH_CHECK(false, "the simulated network does not reduce by operation ", int(op.op_));
-    }
-  }
-  // The contributions of all, in the order of ranks: half precision is added up in single, as NCCL does.
-  std::function<void(const Read&)> reduced(const Tensor& into, const ReduceOp& op) const {
-    return [into, op, size = size_](const Read& read) {
+  // The contributions of all, in the order of ranks: half precision is added up in single, as NCCL does. Of each as
+  // many numbers as `into` has, from `first` on.
+  std::function<void(const Read&)> reduced(const Tensor& into, const ReduceOp& op, int64_t first = 0) const {
+    return [into, op, first, size = size_](const Read& read) {
       auto type = into.scalar_type();
       bool half = type == at::kHalf || type == at::kBFloat16;
       auto of = [&](int64_t member) {
-        auto line = read(member, type);
+        auto line = read(member, type).narrow(0, first, into.numel());
         return half ? line.to(at::kFloat) : line;
       };
       auto sum = of(0);
-      for (int64_t member = 1; member < size; member++) add(sum, of(member), op);
+      for (int64_t member = 1; member < size; member++) reduce_into(sum, of(member), op);
       into.view(-1).copy_(sum);
     };
   }
@@ -196,6 +187,10 @@ struct Simulated final : Backend {
     auto& line = tensors[0];
     return post({"reduce", bytes(tensors), int64_t(line.element_size()), opts.rootRank}, tensors,
                 rank_ == opts.rootRank ? reduced(line, opts.reduceOp) : nullptr);
+  }
+  c10::intrusive_ptr<Work> _reduce_scatter_base(Tensor& out, Tensor& in, const ReduceScatterOptions& opts) override {
+    return post({"reduce_scatter", int64_t(in.nbytes()), int64_t(in.element_size())}, {in},
+                reduced(out, opts.reduceOp, rank_ * out.numel()));
   }
   c10::intrusive_ptr<Work> broadcast(Tensors& tensors, const BroadcastOptions& opts) override {
     auto line = tensors[0];
@@ -300,5 +295,6 @@ c10::intrusive_ptr<Backend> simulated_backend(const std::string& group, const st
 }
 
 void hand_over_contents(bool has_contents) { contents = has_contents; }
+bool carries_contents() { return contents; }
 
 }  // namespace groundwire

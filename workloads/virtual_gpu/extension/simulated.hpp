@@ -16,5 +16,6 @@ c10::intrusive_ptr<c10d::Backend> simulated_backend(const std::string& group,
 
 // Whether what this thread posts has contents, which ranks then hand over by files that all of them see.
 void hand_over_contents(bool has_contents);
+bool carries_contents();
 
 }  // namespace groundwire

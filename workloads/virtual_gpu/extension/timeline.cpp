@@ -8,6 +8,7 @@
 
 #include "carrier.hpp"
 #include "clock.hpp"
+#include "interpreter.hpp"
 #include "meter.hpp"
 #include "profiler.hpp"
 #include "watchdog.hpp"
@@ -259,6 +260,7 @@ bool is_idle(const StreamKey& key) {
 }
 
 void await_moment(const MomentPtr& moment) {
+  LetGo interpreter;
   int64_t ns;
   {
     std::unique_lock<std::mutex> guard(mutex);
@@ -270,6 +272,7 @@ void await_moment(const MomentPtr& moment) {
 }
 
 bool await_moment_until(const MomentPtr& moment, const CollectivePtr& collective, int64_t until_ns) {
+  LetGo interpreter;
   using namespace std::chrono;
   auto told = [&] { return moment->known || collective->failed_ns >= 0; };
   int64_t ns;
@@ -288,6 +291,7 @@ bool await_moment_until(const MomentPtr& moment, const CollectivePtr& collective
 }
 
 void await_stream(const StreamKey& key) {
+  LetGo interpreter;
   int64_t ns;
   {
     std::unique_lock<std::mutex> guard(mutex);
@@ -301,6 +305,7 @@ void await_stream(const StreamKey& key) {
 }
 
 void await_device(int device) {
+  LetGo interpreter;
   int64_t ns = 0;
   {
     std::unique_lock<std::mutex> guard(mutex);
@@ -328,6 +333,7 @@ void await_carried(const Collective& collective) {
         return;
     }
   }
+  LetGo interpreter;
   int64_t began_ns = kernel_now_ns();
   {
     std::unique_lock<std::mutex> guard(mutex);

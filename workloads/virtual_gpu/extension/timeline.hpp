@@ -42,6 +42,7 @@ struct Collective {
   std::atomic<int64_t> failed_ns{-1};
   bool abandoned = false;        // it is over, though nobody carried it: its results are not known
   std::vector<std::pair<int64_t, int64_t>> stalls;  // of the default stream, which waited for it
+  std::vector<std::string> told;  // how each of its operations ran, as ring.hpp has it
   std::function<void()> carry;   // called by the carrier's thread; returns when it is over
   std::shared_ptr<Carrier> carrier;
   int64_t place = 0;             // in the order in which the carrier's were posted

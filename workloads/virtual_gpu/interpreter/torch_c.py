@@ -10,6 +10,8 @@ import sys
 import types
 from typing import Any
 
+from .programs import Programs
+
 _DRIVER = 12080
 _NCCL = (2, 27, 5)
 _CUDA = 1
@@ -34,6 +36,8 @@ def complete(C: Any, gpu: Any, plan: dict[str, Any]) -> None:
     def c10d_init() -> Any:
         made = make()
         gpu.install_process_group()
+        if plan["programs"]:
+            gpu.run_programs(Programs(plan["programs"]))
         _complete_c10d(sys.modules.get("torch._C._distributed_c10d") or C._distributed_c10d, gpu)
         return made
 
