@@ -1,5 +1,5 @@
-"""The schedules of virtual GPUs' collectives: the spec's programs, Gloo's own for the rest, and a ring
-for a reduce-scatter that has none, which Gloo itself would do as an all-reduce."""
+"""The schedules of virtual GPUs' collectives: the spec's programs, Gloo's own for the rest, and a
+ring for a reduce-scatter that has none, which Gloo itself would do as an all-reduce."""
 
 from __future__ import annotations
 

@@ -87,7 +87,9 @@ def _steps(
     """The steps of an operation; messages and marks are numbered as they come."""
     match operation:
         case Start(sends, receives, sends_first):
-            yield _of_messages(SENDS_FIRST if sends_first else RECEIVES_FIRST, sends, receives, known)
+            yield _of_messages(
+                SENDS_FIRST if sends_first else RECEIVES_FIRST, sends, receives, known
+            )
         case Await(sends, receives, awaited):
             for mark in awaited:
                 yield [WAITS_FOR_MARK, marks.setdefault(mark, len(marks))]

@@ -48,8 +48,7 @@ _SPINNERS = {
 """The spinners that are seen in time; one that is `interrupted` makes a run invalid."""
 
 _NOT_NCCL = (
-    "their times are not those of NCCL's. Workloads of specs have NCCL's choices (collectives: "
-    "{backend: nccl})"
+    "their times are not those of NCCL's, whose choices collectives: {backend: nccl} has"
 )
 
 
@@ -234,9 +233,6 @@ def _of_gpus(run: Run) -> list[str]:
         else "tensors have contents where they are small, and else shapes alone (contents: small): "
         "the program's losses mean nothing"
     )
-    carried = "were carried by Gloo, with Gloo's algorithms"
-    if run.environment.simulated is not None:
-        carried = "were carried by the packet engine, with the schedules of Gloo's algorithms"
     return [
         f"virtual GPUs: {kernels:,} kernels and {flops:,} FLOP on {len(gpus)} GPUs took {how}; at "
         f"most {format_size(peak_bytes)} of a GPU's memory were reserved; {computed}. Computing on "
@@ -244,9 +240,21 @@ def _of_gpus(run: Run) -> list[str]:
         "a collective begins when its stream gets to it on its last rank; exposed communication is "
         "when the default stream stood still for it. An iteration ends when the last kernel before "
         "an optimizer's step is over",
-        f"collectives of the backend nccl {carried}: {_NOT_NCCL}",
+        _of_carrying(run),
         *_of_tokens(run),
     ]
+
+
+def _of_carrying(run: Run) -> str:
+    """Who carries the collectives of virtual GPUs, by which algorithms."""
+    by = "Gloo" if run.environment.simulated is None else "the packet engine"
+    ring = "reduce-scatters go round a ring by messages of their own"
+    algorithms = {
+        "gloo": f"Gloo's algorithms; {ring}: {_NOT_NCCL}",
+        "programs": f"the spec's programs. Kinds without one have Gloo's algorithms; {ring}",
+        "nccl": "NCCL's algorithms, as programs",
+    }[run.spec.collectives.backend]
+    return f"collectives of the backend nccl were carried by {by}, with {algorithms}"
 
 
 def _of_tokens(run: Run) -> list[str]:

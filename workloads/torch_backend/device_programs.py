@@ -1,5 +1,5 @@
-"""The programs of a virtual GPU's process group (workloads/virtual_gpu/extension/carried.cpp): what its
-threads hand over as tensors of the CPU goes by the spec's algorithm over Gloo's messages."""
+"""The programs of a virtual GPU's process group: what its threads hand over as tensors of the CPU
+(workloads/virtual_gpu/extension/carried.cpp) goes by the spec's algorithm over Gloo's messages."""
 
 from __future__ import annotations
 

@@ -39,8 +39,8 @@ from simulation.failure import SimulationError
 from workloads.observer.traffic import sent_bytes
 
 OVER = "1"
-"""How an answer begins that a part is over; behind it is how it ran, as JSON, where not by Gloo's own
-way. Other answers are words of what is wrong."""
+"""How an answer begins that a part is over; behind it is how it ran, as JSON, where not by Gloo's
+own way. Other answers are words of what is wrong."""
 _ANSWER_BYTES = 4000
 _POST_BYTES = 1 << 20
 _TFD_TIMER_ABSTIME = 1

@@ -92,7 +92,8 @@ class PartsOfCollectives:
 
     def _of(self, post: Post) -> _Parts:
         many = len(post.ranks)
-        key = (post.kind, post.size_bytes, post.element_bytes, post.root, self._section.of(post.ranks))
+        sizes = post.size_bytes, post.element_bytes
+        key = (post.kind, *sizes, post.root, self._section.of(post.ranks))
         if key not in self._known:
             try:
                 kind = Kind(post.kind)
