@@ -68,8 +68,8 @@ assert gathered.tolist() == [rank for rank in range(n) for _ in range(4)]
 lists = [torch.empty(3, device="cuda") for _ in range(n)]
 dist.all_gather(lists, full(3, r))
 assert [each[2].item() for each in lists] == list(range(n))
-got = torch.empty(2 * n, device="cuda")
-dist.all_to_all_single(got, torch.arange(2.0 * n, device="cuda") + 100 * r)
+got = torch.empty(2 * n, dtype=torch.int64, device="cuda")
+dist.all_to_all_single(got, torch.arange(2 * n, device="cuda") + 100 * r)
 assert got[0::2].tolist() == [100 * rank + 2 * r for rank in range(n)]
 told = full(3, r)
 dist.broadcast(told, 1)

@@ -13,16 +13,15 @@ from contextlib import suppress
 _FIRST_BYTES = 16 << 20
 """Told as soon as so much is posted, whenever that has doubled, and at the end of a step."""
 _SHARES = {
-    "all_reduce": 2.0, "reduce_scatter": 2.0, "all_gather": 1.0, "all_to_all": 1.0,
+    "all_reduce": 2.0, "reduce_scatter": 1.0, "all_gather": 1.0, "all_to_all": 1.0,
     "broadcast": 1.0, "reduce": 1.0, "gather": 1.0, "scatter": 1.0,
 }  # fmt: skip
 
 
 def sent_bytes(kind: str, size_bytes: int, ranks: int) -> int:
     """The bytes that one of so many ranks sends of a collective as Gloo carries it, on the mean, by
-    its size as nccl-tests counts it: all-reduces (and reduce-scatters, which are all-reduces on the
-    wire) go round a ring twice, the others bring each byte to where it belongs. Each of the two
-    ends of a message counts for half."""
+    its size as nccl-tests counts it: all-reduces go round a ring twice, the others bring each byte
+    to where it belongs. Each of the two ends of a message counts for half."""
     if kind in ("send_recv", "send", "recv"):
         return size_bytes // 2
     share = _SHARES.get(kind, 0.0)
