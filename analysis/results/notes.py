@@ -47,9 +47,7 @@ _SPINNERS = {
 }
 """The spinners that are seen in time; one that is `interrupted` makes a run invalid."""
 
-_NOT_NCCL = (
-    "their times are not those of NCCL's, whose choices collectives: {backend: nccl} has"
-)
+_NOT_NCCL = "their times are not those of NCCL's, whose choices collectives: {backend: nccl} has"
 
 
 def payload_checked(spec: Spec) -> bool | None:
