@@ -103,6 +103,12 @@ def _collectives_problems(spec: Sections) -> Iterator[Problem]:
         if entry.get("algorithm") == Aggregation.name:
             expected = "expected an algorithm of hosts with gpus_per_host"
             yield Problem(("collectives", str(kind), "algorithm"), Aggregation.name, expected)
+    several = (spec.workload.program is not None) and (spec.workload.program.gpus_per_host or 0) > 1
+    if section.backend == "nccl" and several and not isinstance(spec.fabric, RailsSpec):
+        expected = (
+            "expected gloo or programs on this fabric: NCCL knows several GPUs of rails alone"
+        )
+        yield Problem(("collectives", "backend"), "nccl", expected)
     if section.order != "fifo":
         expected = "expected fifo with gpus_per_host: collectives of a group run one by one"
         yield Problem(("collectives", "order"), section.order, expected)
