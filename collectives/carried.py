@@ -63,7 +63,7 @@ class CarriedSection:
 
     @classmethod
     def from_json(cls, text: str) -> CarriedSection:
-        """What `as_json` has written."""
+        """The one that `as_json` has written."""
         return cls.of_run(CollectivesOfRun.model_validate_json(text))
 
     def as_json(self) -> str:
@@ -72,7 +72,7 @@ class CarriedSection:
         return given.model_dump_json(by_alias=True, exclude_defaults=True)
 
     def of(self, members: Sequence[int]) -> tuple[int, ...]:
-        """What of a group's ranks its collectives depend on: who they are, or how many."""
+        """All that its collectives depend on of a group's ranks: who they are, or how many."""
         return tuple(members) if self.is_spec_s else (len(members),)
 
     def collective(self, shape: Shape, members: Sequence[int]) -> CarriedCollective:

@@ -244,7 +244,7 @@ def _of_gpus(run: Run) -> list[str]:
 
 
 def _of_carrying(run: Run) -> str:
-    """Who carries the collectives of virtual GPUs, by which algorithms."""
+    """The note on who carries the collectives of virtual GPUs, by which algorithms."""
     by = "Gloo" if run.environment.simulated is None else "the packet engine"
     ring = "reduce-scatters go round a ring by messages of their own"
     algorithms = {

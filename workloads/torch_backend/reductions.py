@@ -30,14 +30,14 @@ def name_of(op: object) -> Any:
 
 
 def combine_by_name(name: str) -> Combine:
-    """What a receiver does in a reduction of that name."""
+    """A function for what a receiver does in a reduction of that name."""
     op = _NAMES[name]
     return next(combine for known, combine in _COMBINE.items() if op == known)
 
 
 def combine_of(kind: Kind, op: object) -> Combine:
-    """What a receiver does in a reduction by torch's `op`; None for kinds that do not reduce.
-    Raises Unsupported."""
+    """A function for what a receiver does in a reduction by torch's `op`; None for kinds that do not
+    reduce. Raises Unsupported."""
     if op is None:
         return SUM
     for known, combine in _COMBINE.items():

@@ -96,7 +96,7 @@ def _payload_problems(spec: Sections, workload: CommandWorkload) -> Iterator[Pro
 
 
 def _collectives_problems(spec: Sections) -> Iterator[Problem]:
-    """What collectives of virtual GPUs do not have of programs."""
+    """The parts of programs that collectives of virtual GPUs do not have."""
     section = spec.collectives
     for kind in PROGRAM_KINDS:
         entry = getattr(section, kind)

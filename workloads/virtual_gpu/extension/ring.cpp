@@ -42,7 +42,7 @@ struct Ring final : ToldWork {
     send(0);
   }
 
-  // What is sent in a step, and what then comes: the part of the rank `back` places before this one.
+  // Either what is sent in a step, or what then comes: the part of the rank `back` places before this one.
   Tensor part(int64_t back) { return in.narrow(0, (rank - back + 2 * ranks) % ranks * count, count); }
   int64_t tag(int64_t from, int64_t step) const { return slot + from * (ranks - 1) + step; }
   void send(int64_t step) {

@@ -162,8 +162,8 @@ struct Simulated final : Backend {
     for (auto& tensor : tensors) found += tensor.nbytes();
     return found;
   }
-  // The contributions of all, in the order of ranks: half precision is added up in single, as NCCL does. Of each as
-  // many numbers as `into` has, from `first` on.
+  // The contributions of all, in the order of ranks: half precision is added up in single, as NCCL does. Each
+  // brings as many numbers as `into` has, from `first` on.
   std::function<void(const Read&)> reduced(const Tensor& into, const ReduceOp& op, int64_t first = 0) const {
     return [into, op, first, size = size_](const Read& read) {
       auto type = into.scalar_type();
