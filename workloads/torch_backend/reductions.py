@@ -36,8 +36,8 @@ def combine_by_name(name: str) -> Combine:
 
 
 def combine_of(kind: Kind, op: object) -> Combine:
-    """A function for what a receiver does in a reduction by torch's `op`; None for kinds that do not
-    reduce. Raises Unsupported."""
+    """A function for what a receiver does in a reduction by torch's `op`, which is None for kinds
+    that do not reduce. Raises Unsupported."""
     if op is None:
         return SUM
     for known, combine in _COMBINE.items():
