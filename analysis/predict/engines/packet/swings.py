@@ -25,9 +25,9 @@ def swings_ns(
 ) -> tuple[list[float], frozenset[int]]:
     """The standard deviation of each call's duration, by those like it: calls of one kind, size,
     group and ranks, of which some were leapt over, so that they are known to take equally long when
-    they are alone; and messages. Of those that were followed since the first leap, others came
-    between, so that one after the other differ by what contention does; the mean of these
-    differences tells the deviation. 0 where too few tell, or nothing was leapt over. Beside it are
+    they are alone; and messages. Those that were followed since the first leap differ, one from the
+    next, by what contention does; the mean of these differences tells the deviation. It is 0 where
+    too few tell, or nothing was leapt over. Beside it are
     the calls whose swings add up to that of an iteration: those that were followed, without
     messages, which mostly wait for them.
 
