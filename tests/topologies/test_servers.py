@@ -72,7 +72,7 @@ def test_gpus_share_the_nic_of_their_server() -> None:
     assert inside == {0}
     # The NIC holds what its GPUs give it: 1 GB, as a host's own port.
     ports = [x.port("nic0").queue for x in fabric.links_of["nic0"]]
-    assert {queue.buffer_bytes for queue in ports} == {10**9}  # type: ignore[union-attr]
+    assert {queue.buffer_bytes for queue in ports} == {10**9}
     wide = fabric_of({**FLAT, "links": SCALE_UP | {"host-nic": {"rate": "512Gbps"}}})
     rates = {link.link_class: link.rate_bps // 10**9 for link in wide.links}
     assert rates == {"scale-up": 3600, "host-nic": 512, "host": 400}

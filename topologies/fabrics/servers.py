@@ -13,7 +13,12 @@ from ipaddress import IPv4Address
 from topologies.fabrics.fabric import Fabric, Node, NodeKind
 from topologies.fabrics.rails import TO_NIC
 from topologies.fabrics.wiring import Wire, assemble, queue_of_nic
-from topologies.spec.fabric_section import SCALE_UP_CLASS, ServersSection
+from topologies.spec.fabric_section import (
+    SCALE_UP_CLASS,
+    FatTreeSpec,
+    FlatSpec,
+    LeafSpineSpec,
+)
 
 _COSTS = {TO_NIC: 2}
 """Inside a server the scale-up switch is nearer than the NIC."""
@@ -23,7 +28,7 @@ _SWITCHES, _NICS = IPv4Address("10.200.0.0"), IPv4Address("10.205.0.0")
 
 
 def assemble_servers(
-    section: ServersSection,
+    section: FatTreeSpec | LeafSpineSpec | FlatSpec,
     nodes: Sequence[Node],
     wires: Sequence[Wire],
     link_classes: Sequence[str],

@@ -39,9 +39,9 @@ def gpu_problems(spec: Sections) -> Iterator[Problem]:
         expected = "expected the name of an accelerator, custom or none with gpus_per_host"
         yield Problem(("compute", "device"), "real", expected)
     yield from _collectives_problems(spec)
-    expected = _servers_problem(spec.fabric, workload.gpus_per_host)
-    if expected is not None:
-        yield Problem(key, found, expected)
+    wrong = _servers_problem(spec.fabric, workload.gpus_per_host)
+    if wrong is not None:
+        yield Problem(key, found, wrong)
     elif workload.gpus_per_host > 1 and spec.placement in ("random", "strided"):
         expected = "expected linear, or hosts by rank: a server's GPUs have neighbouring ranks"
         yield Problem(("placement",), str(spec.placement), expected)

@@ -31,7 +31,7 @@ class NotFlashAttention(RuntimeError):
 
 
 def names_of(module: str) -> dict[str, Any]:
-    """What a module of `MODULES` has."""
+    """The names in a module of `MODULES`."""
     attention = {
         each.__name__: each
         for each in (
@@ -70,7 +70,7 @@ def _attend(
     return_attn_probs: bool = False,
     **others: Any,
 ) -> Any:
-    """Of tensors (batch, length, heads, size); `causal` and `window_size` count from the ends of
+    """Tensors are (batch, length, heads, size); `causal` and `window_size` count from the ends of
     both, as the package has it."""
     torch = sys.modules["torch"]
     given = {
@@ -124,7 +124,7 @@ def flash_attn_varlen_func(
     *args: Any,
     **options: Any,
 ) -> Any:
-    """Of tensors (all lengths, heads, size); the host reads the lengths."""
+    """Tensors are (all lengths, heads, size); the host reads the lengths."""
     torch = sys.modules["torch"]
     lengths = [each.diff().tolist() for each in (cu_seqlens_q, cu_seqlens_k)]
     if [sum(each) for each in lengths] != [q.shape[0], k.shape[0]]:
@@ -192,7 +192,7 @@ def _rotary() -> dict[str, Any]:
         cu_seqlens: Any = None,
         max_seqlen: Any = None,
     ) -> Any:
-        """Of x (batch, length, heads, size) and cos, sin (length, half of what turns)."""
+        """x is (batch, length, heads, size), cos and sin (length, half of what turns)."""
         if cu_seqlens is not None or not isinstance(seqlen_offsets, int):
             raise NotFlashAttention(
                 "apply_rotary_emb with cu_seqlens or offsets of each sequence: not on a virtual GPU"
