@@ -3,7 +3,7 @@ ring for a reduce-scatter that has none, which Gloo itself would do as an all-re
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,10 +14,10 @@ from collectives.schedule.gloo import GLOO
 from collectives.schedule.program import ProgramSchedule
 from collectives.schedule.schedule import Schedule
 from collectives.settings import entry_of, schedule_of, settings_of
-from topologies.spec.collectives_section import AlgorithmEntry, CollectivesOfRun
+from topologies.spec.collectives_section import CollectivesOfRun
 from topologies.spec.sections import Sections
 
-RING: Final[AlgorithmEntry] = {"algorithm": "ring"}
+RING: Final[Mapping[str, Any]] = {"algorithm": "ring"}
 """How a reduce-scatter runs that the spec has no algorithm for. Without a spec's programs the
 compiled part of virtual GPUs does it by itself (workloads/virtual_gpu/extension/ring.cpp)."""
 
@@ -92,7 +92,7 @@ class CarriedSection:
         return CarriedCollective(GLOO, {}, fell_back)
 
     def _planned(
-        self, shape: Shape, entry: AlgorithmEntry, members: Sequence[int]
+        self, shape: Shape, entry: Mapping[str, Any], members: Sequence[int]
     ) -> CarriedCollective:
         found = schedule_of(self.section, shape, entry, members)
         if not isinstance(found, ProgramSchedule):  # of a single rank

@@ -58,10 +58,9 @@ RECEIVES_FIRST, SENDS_FIRST, WAITS, MARKS, WAITS_FOR_MARK, SLEEPS = range(6)
 def part_words(
     programs: CompiledPrograms, numbers: Sequence[int], members: Mapping[int, int]
 ) -> list[int]:
-    """What a rank does of a compiled schedule, as the engine has it: its programs, by their
-    numbers. `members` has the position of each end among the ranks of the collective; tags are the
-    numbers of messages. Raises TypeError for an operation of switches, or of several
-    collectives."""
+    """A rank's part of a compiled schedule, as the engine has it: its programs, by their numbers.
+    `members` has the position of each end among the ranks of the collective; tags are the numbers
+    of messages. Raises TypeError for an operation of switches, or of several collectives."""
     known: dict[int, int] = {}
     marks: dict[int, int] = {}
     threads: list[int] = []

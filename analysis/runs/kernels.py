@@ -44,9 +44,10 @@ def read_kernels(run: Run, rank: int) -> tuple[KernelEvent, ...]:
                 device, stream, operator, phase, *numbers = row
                 after = numbers.pop() if len(row) == len(KernelEvent._fields) else ""
                 launched_ns, start_ns, end_ns, flops, moved, *more = map(int, numbers)
+                (launch,) = more or [-1]
                 kernel = KernelEvent(
                     int(device), int(stream), operator, phase, launched_ns, start_ns, end_ns, flops,
-                    moved, *(more or [-1]), tuple(map(int, after.split())),
+                    moved, launch, tuple(map(int, after.split())),
                 )  # fmt: skip
             except ValueError as error:
                 raise RunError(f"{path}:{number}: {error}") from None

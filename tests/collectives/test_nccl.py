@@ -38,10 +38,10 @@ def server(gpus: tuple[int, ...] = tuple(range(8)), model: str = "h100") -> Serv
 
 
 def communicator(
-    servers: int, environment: Environment | None = None, **kwargs: bool
+    servers: int, environment: Environment | None = None, nvls: bool = False, sharp: bool = False
 ) -> Communicator:
     ranks = tuple(tuple(range(8 * number, 8 * number + 8)) for number in range(servers))
-    return Communicator((server(),) * servers, ranks, environment or Environment(), **kwargs)
+    return Communicator((server(),) * servers, ranks, environment or Environment(), nvls, sharp)
 
 
 def single(servers: int, gbytes: float = 12.5) -> Communicator:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +14,6 @@ from rich.console import Console
 from emulator.network.network import Network
 from emulator.progress import Progress
 from emulator.ranks.traffic import TrafficOfRanks, links_of_a_message, traffic_heard
-from groundwire.commands.console import progress_display
 from groundwire.commands.console.progress_display import ProgressDisplay
 from groundwire.commands.console.traffic_left import TrafficLeft
 from topologies.spec.spec import parse_dict
@@ -93,7 +93,7 @@ def test_a_simulated_network_counts_for_itself() -> None:
 def test_the_display_says_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
     output = StringIO()
     now = [0.0]
-    monkeypatch.setattr(progress_display.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     with ProgressDisplay(Console(file=output, width=200), StringIO()) as display:
         display.report(Progress("traffic", of_iteration=0, to_send_bytes=10**9))
         for now[0], sent in ((4.0, 10**7), (7.0, 4 * 10**7), (8.0, 5 * 10**7)):

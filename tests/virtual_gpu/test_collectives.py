@@ -117,7 +117,7 @@ def _algorithm(row: dict[str, Any]) -> str | None:
 
 
 def _sent_bytes(directory: Path) -> int:
-    """Of all hosts' ports, by their counters."""
+    """The bytes of all hosts' ports, by their counters."""
     lines = (directory / "links.jsonl").read_text().splitlines()
     return sum(json.loads(line)["bytes"] for line in lines)
 

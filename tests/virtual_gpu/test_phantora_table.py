@@ -68,7 +68,9 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
         ("aten::_foreach_addcdiv_", ((5,),) * 6, ";".join(["Float"] * 6)): 60,
     }
     more = {("aten::_scaled_dot_product_flash_attention", ((1, 2, 4, 8),) * 3, "Half;Half;Half"): 9}
-    untyped = {("aten::mm", ((2, 2), (2, 2))): 1}
+    untyped: dict[tuple[str, tuple[tuple[int, ...], ...]], int] = {
+        ("aten::mm", ((2, 2), (2, 2))): 1
+    }
     left_out = write_phantora(
         tmp_path / "db", OperationTimes(untyped, of_device=True, typed=known | more), "NVIDIA H100"
     )

@@ -369,7 +369,7 @@ of 20.6: SM80_NVLINK_BW and SM90_NVLINK_BW of its src/graph/topo.h), below the n
 
 
 class ScaleUpSpec(SpecSection):
-    """What the messages of programs are between two hosts of one server. `packets`: those of the
+    """The way of programs' messages between two hosts of one server. `packets`: those of the
     ranks' transport, over the links of class scale-up. `copies`: a copy of memory each, which takes
     the delays of its links and its bytes at their rate (topologies/fabrics/copies.py)."""
 

@@ -11,6 +11,7 @@ import json
 import sys
 from bisect import bisect_right
 from collections import Counter
+from collections.abc import Sequence
 from itertools import islice, zip_longest
 from typing import Any
 
@@ -57,7 +58,7 @@ class DeviceLog:
         self._posted.append((collective, records))  # and not the work, which holds its results
         return True
 
-    def sizes(self, records: list[dict[str, Any]]) -> list[tuple[dict[str, Any], int]]:
+    def sizes(self, records: Sequence[dict[str, Any]]) -> list[tuple[dict[str, Any], int]]:
         """The bytes that are sent of operations that have just been posted."""
         collective, _ = self._posted[-1]
         sizes = collective.sizes[-len(records) :]

@@ -95,7 +95,7 @@ def _nodes(run: Run, launches: Sequence[_Launch], origin_ns: int) -> Iterator[Gr
     last: dict[int | str, int] = {}
     made = 0
     for each in launches:
-        lines = (each.stream, *each.groups)
+        lines: tuple[int | str, ...] = (each.stream, *each.groups)
         before = list(dict.fromkeys(last[line] for line in lines if line in last))
         before += [number for number in each.after if number in ids and number not in before]
         after = tuple(id for number in before for id in ids[number])

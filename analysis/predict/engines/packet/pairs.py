@@ -143,7 +143,7 @@ class PairsOfEnds:
         }
 
     def _handshakes(self, setting: Setting) -> dict[str, Column]:
-        """What the ends of the group of all ranks measured when they connected."""
+        """The round trips that the ends of the group of all ranks measured when they connected."""
         told = setting.handshakes_us
         if not told:
             return {}
