@@ -192,6 +192,7 @@ def _nodes(
                 peer=operation.peer,
                 size_bytes=operation.size_bytes,
                 tag=tag + operation.tag,
+                stream=node.stream,
             )
         )
     return made

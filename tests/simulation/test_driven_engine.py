@@ -146,7 +146,7 @@ def test_a_rank_s_part_that_is_told_at_once_takes_what_it_takes_in_a_scenario(
         "{backend: programs, all_reduce: {algorithm: ring, chunks: 3}}",
         "{backend: programs, all_reduce: {algorithm: ring, channels: 2}, endpoint_delay: 2us}",
         "{backend: programs, all_reduce: {algorithm: double-binary-tree}}",
-        "{backend: nccl}",
+        "{backend: nccl, launch: 0ns}",
     ],
 )
 def test_a_program_s_part_takes_what_it_takes_in_a_scenario(entries: str) -> None:

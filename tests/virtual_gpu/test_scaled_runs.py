@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from analysis.chakra.graph import CollectiveNode, ComputeNode
+from analysis.chakra.graph import CollectiveNode, ComputeNode, ReceiveNode, SendNode
 from analysis.chakra.sources.read import read_workload
 from tests.exec.programs import execute
 from tests.session.command import groundwire, result_of
@@ -87,7 +87,8 @@ def _check_profile(path: Path) -> None:
 
 
 def _check_trace(folder: Path, result: dict[str, Any]) -> None:
-    """Kernels are nodes on their streams, and a simulation of them takes as long as the run."""
+    """Kernels are nodes on their streams, and a simulation of them takes as long as the run. A ring
+    is its messages."""
     done = groundwire("trace", "export", folder / "run", "--out", folder / "out")
     assert done.returncode == 0, done.stderr
     read = read_workload(folder / "out" / result["name"])
@@ -95,8 +96,10 @@ def _check_trace(folder: Path, result: dict[str, Any]) -> None:
     graph = read.graphs[0]
     names = {node.name for node in graph if isinstance(node, ComputeNode)}
     assert {"aten::addmm", "aten::mm"} <= names
-    streams = {node.stream for node in graph if isinstance(node, CollectiveNode)}
-    assert len(streams) > 1 and None not in streams
+    of_gathers = {node.stream for node in graph if isinstance(node, CollectiveNode)}
+    of_rings = {node.stream for node in graph if isinstance(node, SendNode | ReceiveNode)}
+    assert len(of_gathers) == len(of_rings) == 1 and of_gathers != of_rings
+    assert None not in of_gathers | of_rings
     replayed = _FABRIC.replace("RATE", "25Gbps") + (
         f"workload: {{kind: chakra, path: out/{result['name']}, ranks: 2}}\npredict: [packet]\n"
     )
