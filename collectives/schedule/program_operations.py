@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from collectives.garbage import uncollected
@@ -151,7 +152,11 @@ class _ChunkCompiler:
         gates = compiler.gates
         self._woken: int | None = None
         if gates is not None and gates.woken is not None and len(self._sequences) > 1:
-            self._woken = gates.woken(chunk.index, rank)
+            # A thread that is new has its helpers come up with it, and go on at once. After a
+            # launch the chunk's thread alone wakes them.
+            launches = compiler.schedule.launch_ns and rank < chunk.program.ranks
+            woken = partial(compiler.mark, "launched") if launches else gates.woken
+            self._woken = woken(chunk.index, rank)
         self._shared: set[At] = set()
         """Steps for which others of several sequences wait, too."""
         if self._woken is not None:
