@@ -8,11 +8,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from analysis.decode.tcp.options import whole_options
+
 Int64 = npt.NDArray[np.int64]
 UInt8 = npt.NDArray[np.uint8]
 
-_END: Final = 0
-_NOP: Final = 1
 _MPTCP: Final = 30
 _CAPABLE, _JOIN, _DSS = range(3)
 _ACK, _LONG_ACK, _MAPS, _LONG_MAP = 1, 2, 4, 8
@@ -96,23 +96,11 @@ def multipath_options(options: UInt8, room: Int64) -> Options:
     """
     count = len(room)
     found = {kind: np.full(count, -1, dtype=np.int64) for kind in (_CAPABLE, _JOIN, _DSS)}
-    walking = np.flatnonzero(room > 0)
-    position = np.zeros(len(walking), dtype=np.int64)
-    # Each round consumes at least one byte of every option list, so 40 rounds end them all.
-    for _ in range(options.shape[1]):
-        if not walking.size:
-            break
-        kind = options[walking, position]
-        length = options[walking, np.minimum(position + 1, options.shape[1] - 1)].astype(np.int64)
-        length = np.where(kind == _NOP, 1, length)
-        left = room[walking] - position
-        whole = (kind == _NOP) | ((length >= 2) & (left >= length))
-        subtype = options[walking, np.minimum(position + 2, options.shape[1] - 1)] >> 4
+    for each in whole_options(options, room, np.arange(count)):
+        subtype = options[each.rows, np.minimum(each.position + 2, options.shape[1] - 1)] >> 4
         for name, places in found.items():
-            mine = (kind == _MPTCP) & whole & (length >= 4) & (subtype == name)
-            places[walking[mine]] = position[mine]
-        on = (kind != _END) & whole & (length < left)
-        walking, position = walking[on], (position + length)[on]
+            mine = (each.kind == _MPTCP) & (each.length >= 4) & (subtype == name)
+            places[each.rows[mine]] = each.position[mine]
     # A row longer than any option is, so that fields are read without running past it.
     padded = np.zeros((count, options.shape[1] + 8), dtype=np.uint8)
     padded[:, : options.shape[1]] = options
