@@ -202,11 +202,24 @@ class _Contents:
         self._starts[first:end] = [start]
         self._shifts[first:end] = [identity - start]
         self._ranks[first:end] = [ranks]
+        self._join(first + 1)
+        self._join(first)
 
     def add(self, start: int, count: int, ranks: int) -> None:
         """Blocks hold the contributions of further ranks."""
-        for piece in range(self._cut(start), self._cut(start + count)):
+        first, end = self._cut(start), self._cut(start + count)
+        for piece in range(first, end):
             self._ranks[piece] |= ranks
+        for piece in range(end, first - 1, -1):
+            self._join(piece)
+
+    def _join(self, piece: int) -> None:
+        """A piece and the one before it are one where they go on alike: what is moved on together
+        is followed together."""
+        if not 0 < piece < len(self._ranks) or self._shifts[piece] != self._shifts[piece - 1]:
+            return
+        if self._ranks[piece] == self._ranks[piece - 1]:
+            del self._starts[piece], self._shifts[piece], self._ranks[piece]
 
     def _cut(self, block: int) -> int:
         """The piece that begins with a block."""
@@ -423,15 +436,15 @@ class _Run:
     ) -> None:
         """Blocks that others are added to are there, of the same identity, and of other ranks."""
         first, _, identity, held = piece
+        if held and identity == first + shift and not held & ranks:
+            return
         name = f"{buffer} block {first}"
         if not held:
             raise WrongProgram(f"{name} is read before it is set", me.number, at)
         if identity != first + shift:
             raise WrongProgram(f"{name} is reduced with another piece", me.number, at)
-        if held & ranks:
-            twice = (held & ranks).bit_length() - 1
-            reason = f"{name} gets rank {twice}'s contribution twice"
-            raise WrongProgram(reason, me.number, at)
+        twice = (held & ranks).bit_length() - 1
+        raise WrongProgram(f"{name} gets rank {twice}'s contribution twice", me.number, at)
 
     def _report_deadlock(self) -> None:
         for me in self.all:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain
 from typing import Protocol
 
 from collectives.program import RECEIVES, Action, At, Blocks, Buffer, Program, Sequence
@@ -81,20 +80,23 @@ def writes(step: Moves) -> frozenset[tuple[Buffer, int]]:
     return frozenset() if step.target is None else frozenset(step.target)
 
 
+_NOBODY = -1
+"""In place of a step."""
+
+
 def _of_sequence(number: int, sequence: Sequence, window: int | None) -> tuple[Waits, ...]:
     pieces = _Pieces(sequence)
-    writer: dict[int, int] = {}
-    readers: dict[int, list[int]] = defaultdict(list)
+    # By piece, of which steps name many in a row: who wrote it last, and who has read it since.
+    writer = [_NOBODY] * len(pieces)
+    readers: list[tuple[int, ...]] = [()] * len(pieces)
     receives: list[int] = []
     found = []
     for place, step in enumerate(sequence.steps):
         source, target = pieces.of(step.source), pieces.of(step.target)
-        conflicts: set[int] = set()
-        for piece in chain(source, target):
-            if piece in writer:
-                conflicts.add(writer[piece])
-        for piece in target:
-            conflicts.update(readers[piece])
+        first, end = target.start, target.stop
+        conflicts = {*writer[source.start : source.stop], *writer[first:end]}
+        conflicts.update(*readers[first:end])
+        conflicts.discard(_NOBODY)
         posted: set[int] = set()
         if step.action in RECEIVES:
             if window is not None and len(receives) >= window:
@@ -106,12 +108,12 @@ def _of_sequence(number: int, sequence: Sequence, window: int | None) -> tuple[W
         local = tuple(At(number, earlier) for earlier in sorted(posted))
         applied = tuple(At(number, earlier) for earlier in sorted(conflicts)) if staged else ()
         found.append(Waits(step.after + local, applied))
-        for piece in target:
-            writer[piece] = place
-            readers[piece] = []
+        if target:
+            writer[first:end] = [place] * len(target)
+            readers[first:end] = [()] * len(target)
         for piece in source:
             if piece not in target:
-                readers[piece].append(place)
+                readers[piece] += (place,)
     return tuple(found)
 
 
@@ -128,6 +130,9 @@ class _Pieces:
         for buffer, places in cuts.items():
             for place in sorted(places):
                 self._of[buffer, place] = len(self._of)
+
+    def __len__(self) -> int:
+        return len(self._of)
 
     def of(self, blocks: Blocks | None) -> range:
         """The pieces of some blocks."""

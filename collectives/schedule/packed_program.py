@@ -109,20 +109,33 @@ class PackedProgram:
 
 
 class PackedPrograms:
-    """The last programs that were packed, by themselves; None for those that cannot be."""
+    """The last programs that were met; those that were met twice by themselves, packed, or None
+    where they cannot be. One that comes once, such as a collective of thousands of ranks, is not
+    worth it."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[Program, PackedProgram | None]] = {}
+        self._met: dict[int, Program] = {}
+        self._known: dict[int, PackedProgram | None] = {}
 
     def knows(self, program: Program) -> bool:
-        """Whether it was met before."""
+        """Whether it was kept before."""
         return id(program) in self._known
 
     def __getitem__(self, program: Program) -> PackedProgram | None:
-        return self._known[id(program)][1]
+        return self._known[id(program)]
+
+    def comes_again(self, program: Program) -> bool:
+        """Whether it was met before; it is from now on. The program is kept, so that no other has
+        its place."""
+        if id(program) in self._met:
+            return True
+        while len(self._met) >= _KEPT:
+            first = next(iter(self._met))
+            del self._met[first]
+            self._known.pop(first, None)
+        self._met[id(program)] = program
+        return False
 
     def keep(self, program: Program, packed: PackedProgram | None) -> None:
-        """Keep it, and with it the program, so that no other has its place."""
-        while len(self._known) >= _KEPT:
-            del self._known[next(iter(self._known))]
-        self._known[id(program)] = program, packed
+        """Keep what a program that was met before is packed to."""
+        self._known[id(program)] = packed

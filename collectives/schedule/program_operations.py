@@ -74,7 +74,8 @@ class ProgramCompiler:
             numbers = self._add_messages(chunk)
             for rank in range(len(program.participants)):
                 _ChunkCompiler(self, chunk, rank, numbers).compile()
-            if packs and single and len(numbers) == program.message_count:
+            is_whole = len(numbers) == program.message_count
+            if packs and single and is_whole and _PACKED.comes_again(program):
                 added = self.into.programs[first:]
                 _PACKED.keep(program, PackedProgram.of(program, added, message))
 
@@ -106,14 +107,27 @@ class ProgramCompiler:
 
     def _add_messages(self, chunk: Chunk) -> dict[int, int]:
         """Numbers of a chunk's messages; empty ones are not sent."""
-        found = {}
-        element_bytes = self.schedule.shape.element_bytes
-        for message in chunk.program.messages():
-            elements = chunk.program.elements_of(message.blocks, chunk.elements)
-            if elements:
-                ends = self._ends[message.source], self._ends[message.destination]
-                found[message.number] = self.into.message(*ends, elements * element_bytes)
-        return found
+        import numpy as np
+
+        program, into = chunk.program, self.into
+        rows = [
+            (step.message, participant, step.peer, step.blocks.start, step.blocks.count)
+            for participant, _, step in program.steps()
+            if step.action is Action.SEND
+        ]
+        number, source, destination, first, count = np.array(rows, dtype=np.int64).reshape(-1, 5).T
+        elements = program.offsets(first + count, chunk.elements)
+        elements -= program.offsets(first, chunk.elements)
+        order = np.argsort(number)
+        order = order[elements[order] > 0]
+        ends = np.array(self._ends, dtype=np.int32)
+        before, none = len(into.source), np.full(len(order), -1, dtype=np.int32)
+        into.source.frombytes(ends[source[order]].tobytes())
+        into.destination.frombytes(ends[destination[order]].tobytes())
+        into.size_bytes.frombytes((elements[order] * self.schedule.shape.element_bytes).tobytes())
+        into.sender.frombytes(none.tobytes())
+        into.receiver.frombytes(none.tobytes())
+        return dict(zip(number[order].tolist(), range(before, len(into.source)), strict=True))
 
     def add(self, rank: int, program: list[Operation]) -> None:
         number = self.into.program(self._ends[rank], program)
