@@ -28,6 +28,7 @@ from emulator.host_time.library import charging_environment
 from emulator.idle_time import longest_idle_ns
 from emulator.job_directories import job_directory
 from emulator.native.kernel import can_watch_ports, missing_for, native_arrangement
+from emulator.needed_kernel import lacked_by_virtual
 from emulator.output_directory import claimed, refuse_taken
 from emulator.prepared_guest import (
     SOURCE,
@@ -245,15 +246,16 @@ def choose_kernel(spec: Spec, wanted: KernelKind | None) -> KernelKind:
                 "name a device (v100, a100, h100), or run it with --kernel native"
             )
         wanted = "native"
+    lacked = lacked_by_virtual(spec.plan.fabric)
     if wanted == "virtual":
+        if lacked is not None:
+            raise KernelRefused(lacked)
         return "virtual"
     missing = missing_for(spec)
-    if wanted == "native" and missing:
+    if missing and (wanted == "native" or lacked is not None):
         needs = "".join(f"\n  - {text}" for text in missing)
-        raise KernelRefused(
-            f"the native kernel cannot run {spec.name}:{needs}\n"
-            "run it with --kernel virtual, which needs neither root nor kernel modules"
-        )
+        other = "run it with --kernel virtual, which needs neither root nor kernel modules"
+        raise KernelRefused(f"the native kernel cannot run {spec.name}:{needs}\n{lacked or other}")
     return "virtual" if missing else "native"
 
 

@@ -27,6 +27,7 @@ from analysis.predict.interface import Transport
 from analysis.runs.run import Run
 from collectives.schedule.gloo import PREAMBLE_BYTES
 from topologies.fabrics.fabric import Link
+from topologies.routing.segments import outer_bytes
 from topologies.units import format_size
 
 Int64 = npt.NDArray[np.int64]
@@ -279,8 +280,9 @@ class _Paths:
         if flow.carried and self._carrier is not None:
             how: Wire = self._carrier.wire(mtu)
         else:
+            outer = outer_bytes(self._run.fabric)
             # The wire model adds a preamble to the payload; these sizes have it already.
-            how, size_bytes = GlooWire(mtu), size_bytes - PREAMBLE_BYTES
+            how, size_bytes = GlooWire(mtu, outer_bytes=outer), size_bytes - PREAMBLE_BYTES
         wire = how.data_bytes(size_bytes)
         frame = np.minimum(wire, how.full_frame_bytes)
         total: Float64 = fixed_ns + slowest_ns_per_byte * (wire + (len(links) - 1) * frame)

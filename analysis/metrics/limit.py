@@ -19,6 +19,7 @@ from analysis.predict.engines.wire import goodput_bps
 from analysis.runs.collectives import MeasuredCollective
 from collectives.kinds import Kind, bus_factor, least_crossing_share
 from topologies.fabrics.fabric import Fabric, Link
+from topologies.routing.segments import outer_bytes
 
 _LARGEST_FLOW_GRAPH = 2000
 
@@ -79,7 +80,7 @@ class PhysicalLimit:
     def _goodput_bps(self, link: Link) -> float:
         if self._carrier is not None:
             return self._carrier.wire(link.mtu_bytes).goodput_bps(link.rate_bps)
-        return goodput_bps(link.rate_bps, link.mtu_bytes)
+        return goodput_bps(link.rate_bps, link.mtu_bytes, outer_bytes(self._fabric))
 
     @cached_property
     def _host_bps(self) -> dict[str, float]:

@@ -103,7 +103,8 @@ def _alone_ns(setting: Setting, joint: JointPrograms, source: Ints, destination:
     owners = np.array(joint.owners, dtype=np.int64)
     for number in np.unique(owners):
         own = owners == number
-        of_call = wire_of(setting.transport, joint.calls[number].call, paths.mtu_bytes)
+        call = joint.calls[number].call
+        of_call = wire_of(setting.transport, call, paths.mtu_bytes, paths.outer_bytes)
         wire[own] = of_call.data_bytes(joint.size_bytes[own])
     found: Ints = np.round(
         there.propagation_ns + back.propagation_ns + wire * there.ns_per_byte

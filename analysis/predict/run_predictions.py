@@ -23,6 +23,7 @@ from analysis.runs.collectives import ALIGNMENT, MeasuredCollective
 from analysis.runs.records import CollectiveRecord
 from collectives.call import CollectiveCall, CollectiveError
 from collectives.schedule.gloo import GREETING_BYTES
+from topologies.routing.segments import outer_bytes
 
 _SET_OUT_NS = 10_500_000_000
 """The virtual kernel's clock when ranks set out."""
@@ -139,9 +140,10 @@ def _behind_connecting_ns(setting: Setting, rank: int, start_ns: int) -> int:
     host = setting.hosts[rank]
     if joined_ns is None or len(set(setting.hosts)) < 2:
         return 0
-    taken_bytes = HEADER_BYTES
+    headers = HEADER_BYTES + outer_bytes(setting.fabric)
+    taken_bytes = headers
     if host == setting.hosts[-1]:
-        taken_bytes += HEADER_BYTES + GREETING_BYTES
+        taken_bytes += headers + GREETING_BYTES
     rate_bps = setting.fabric.links_of[host][0].rate_bps
     return max(0, joined_ns + taken_bytes * 8_000_000_000 // rate_bps - start_ns)
 

@@ -216,7 +216,8 @@ class Expectation:
 
 def _acknowledgement_share(paths: Paths) -> float:
     """Bytes of acknowledgements per byte of full frames, in a stream that goes one way."""
-    return HEADER_BYTES / SEGMENTS_PER_ACK / full_frame_bytes(paths.mtu_bytes)
+    headers = HEADER_BYTES + paths.outer_bytes
+    return headers / SEGMENTS_PER_ACK / full_frame_bytes(paths.mtu_bytes)
 
 
 class _Load:
@@ -230,7 +231,8 @@ class _Load:
         noticed: Counter[tuple[int, int]] = Counter()
         first: dict[tuple[int, int], float] = {}
         transport = paths.setting.transport
-        by_carrier, wire = transport.carries(call), wire_of(transport, call, paths.mtu_bytes)
+        by_carrier = transport.carries(call)
+        wire = wire_of(transport, call, paths.mtu_bytes, paths.outer_bytes)
         sizes: dict[int, tuple[int, int, int]] = {}
         for source, destination, size_bytes in _messages(call, seed, by_carrier):
             if size_bytes not in sizes:

@@ -115,7 +115,8 @@ def _loads(
         job, roce = str(jobs[mine][0]), bool(carried[mine][0])
         own = [groups[end] for end in ends_of[mine].tolist()]
         rows = paths.hashed(source[mine], destination[mine], roce, own)
-        wire = wire_of(transport, known[number][1].call, paths.mtu_bytes)
+        call = known[number][1].call
+        wire = wire_of(transport, call, paths.mtu_bytes, paths.outer_bytes)
         sizes = np.asarray(wire.data_bytes(joint.size_bytes[mine]), dtype=np.float64)
         np.add.at(loads[job], rows, sizes[:, None])
     found: dict[int, dict[str, int]] = defaultdict(dict)

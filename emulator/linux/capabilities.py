@@ -6,6 +6,7 @@ import errno
 import functools
 import os
 from dataclasses import asdict, dataclass
+from ipaddress import IPv4Address, IPv6Address, IPv6Network
 from pathlib import Path
 
 from emulator.linux import bpf, congestion_control, namespaces, rtnetlink
@@ -42,6 +43,7 @@ class KernelCapabilities:
     """`refused` says why the kernel could not be asked; everything else is unknown then.
 
     `qdiscs` and `devices` are those found; `sysctls` are paths below net/ that a namespace has.
+    `segments`: packets are routed by micro-segments of IPv6.
     """
 
     refused: str | None = None
@@ -51,6 +53,7 @@ class KernelCapabilities:
     classifiers: bool = False
     sysctls: frozenset[str] = frozenset()
     congestion_controls: frozenset[str] = frozenset()
+    segments: bool = False
 
 
 @functools.cache
@@ -69,10 +72,11 @@ def _ask() -> KernelCapabilities:
     namespaces.own_network()
     devices = frozenset(kind for kind in ("veth", "ifb") if _makes(rtnetlink.device(kind)))
     qdiscs: set[str] = set()
-    redirect = classifiers = False
+    redirect = classifiers = segments = False
     if "veth" in devices:
         with NetlinkSocket() as netlink:
             _make_probe(netlink)
+            segments = _has_segments(netlink)
             for number, kind in enumerate((*QDISCS, PORT_QDISC), start=1):
                 if _accepts(netlink, _probe_qdisc(kind, number << 16)):
                     qdiscs.add(kind)
@@ -84,6 +88,7 @@ def _ask() -> KernelCapabilities:
         devices=devices,
         redirect=redirect,
         classifiers=classifiers,
+        segments=segments,
         sysctls=frozenset(
             path
             for path in ("ipv4/fib_multipath_hash_policy", "ipv4/fib_multipath_hash_seed")
@@ -91,6 +96,25 @@ def _ask() -> KernelCapabilities:
         ),
         congestion_controls=_congestion_controls(),
     )
+
+
+def _has_segments(netlink: NetlinkSocket) -> bool:
+    """Whether the kernel takes what `emulator.network.segments` asks of a switch and of a host. An
+    older one ignores the flavour, and has no mode of wrapping without a routing header."""
+    locator, host = IPv6Network("fcbb:bb00:1::/48"), IPv4Address("10.0.0.1")
+    wraps = [(_PROBE, IPv6Address("fcbb:bb00:1::"))]
+    asked = [
+        rtnetlink.set_state(_PROBE, True),
+        rtnetlink.set_state(_PEER, True),
+        rtnetlink.address(_PROBE, host),
+        rtnetlink.segment_of_switch(locator, _PROBE, 32),
+        rtnetlink.wrapping_route(IPv4Address("10.0.0.2"), wraps, host, rtnetlink.Metrics()),
+    ]
+    try:
+        netlink.execute(asked)
+    except NetlinkError:
+        return False
+    return True
 
 
 def _congestion_controls() -> frozenset[str]:

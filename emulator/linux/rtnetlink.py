@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 from emulator.linux.messages import formats
 from emulator.linux.messages.formats import TC_H_ROOT
@@ -28,6 +28,7 @@ class Metrics:
 
     initial_window: int | None = None
     min_rto_ms: int | None = None
+    mtu_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +92,15 @@ def neighbour(ifindex: int, value: IPv4Address, mac: str, name: str = "") -> Req
 
 
 def _metrics(metrics: Metrics) -> bytes:
-    window, rto_ms = metrics.initial_window, metrics.min_rto_ms
-    if window is not None and rto_ms is not None:
-        return formats.ROUTE_MIN_RTO_WINDOW.fill(rto_ms, window)
-    if rto_ms is not None:
-        return formats.ROUTE_MIN_RTO.fill(rto_ms)
-    return formats.ROUTE_WINDOW.fill(window) if window is not None else b""
+    parts = []
+    if metrics.min_rto_ms is not None:
+        parts.append(formats.METRIC_LOCK.fill(1 << formats.RTAX_RTO_MIN))
+        parts.append(formats.METRIC_MIN_RTO.fill(metrics.min_rto_ms))
+    if metrics.initial_window is not None:
+        parts.append(formats.METRIC_WINDOW.fill(metrics.initial_window))
+    if metrics.mtu_bytes is not None:
+        parts.append(formats.METRIC_MTU.fill(metrics.mtu_bytes))
+    return formats.ROUTE_METRICS.fill(b"".join(parts)) if parts else b""
 
 
 def route(
@@ -121,6 +125,60 @@ def route(
         parts.append(_next_hops(hops))
     what = f"route {destination} by {', '.join(str(h.gateway) for h in hops) or 'nobody'}"
     return Request(head.type, head.flags, b"".join(parts), what)
+
+
+def wrapping_route(
+    destination: IPv4Address,
+    carriers: Sequence[tuple[int, IPv6Address]],
+    source: IPv4Address,
+    metrics: Metrics,
+) -> Request:
+    """Adds or replaces the route to a host by next hops that wrap packets in IPv6 (H.Encaps.Red of
+    RFC 8986): out of an interface, to a carrier of segments. A flow has one of them."""
+    hops = [formats.WRAPPING_HOP.fill(index, each.packed) for index, each in carriers]
+    head = formats.ROUTE if hops else formats.ROUTE_UNREACHABLE
+    parts = [head.fill(32), formats.ROUTE_TO.fill(destination.packed)]
+    if hops:
+        parts.append(formats.ROUTE_SOURCE.fill(source.packed))
+        parts.append(_metrics(metrics))
+        parts.append(formats.ROUTE_HOPS.fill(b"".join(hops)))
+    what = f"route {destination} by segments of {len(hops)} paths"
+    return Request(head.type, head.flags, b"".join(parts), what)
+
+
+def address6(ifindex: int, value: IPv6Address) -> Request:
+    """Gives an interface the address as a /128."""
+    what = f"give interface {ifindex} address {value}/128"
+    return request(formats.ADDRESS6, what, ifindex, value.packed)
+
+
+def neighbour6(ifindex: int, value: IPv6Address, mac: str, name: str = "") -> Request:
+    """As `neighbour`, of IPv6."""
+    what = f"name neighbour {value} on {name or ifindex}"
+    return request(formats.NEIGHBOUR6, what, ifindex, value.packed, _mac(mac))
+
+
+def route6(destination: IPv6Network, ifindex: int, gateway: IPv6Address) -> Request:
+    """Adds or replaces a route of IPv6 with one next hop."""
+    what = f"route {destination} by {gateway}"
+    length, packed = destination.prefixlen, destination.network_address.packed
+    return request(formats.ROUTE6, what, length, packed, ifindex, gateway.packed)
+
+
+def segment_of_switch(locator: IPv6Network, ifindex: int, block_bits: int) -> Request:
+    """Has a node take its micro-segment off the front of the list, and send the packet on by its
+    routes: End with the flavour NEXT-C-SID (RFC 9800). Any of its interfaces will do."""
+    length, packed = locator.prefixlen, locator.network_address.packed
+    bits = block_bits, length - block_bits
+    what = f"pass on what is for {locator}"
+    return request(formats.SEGMENT_OF_SWITCH, what, length, packed, ifindex, *bits)
+
+
+def segment_of_host(locator: IPv6Network, ifindex: int) -> Request:
+    """Has a host unwrap packets, and take them as if they had come so: End.DX4 (RFC 8986)."""
+    length, packed = locator.prefixlen, locator.network_address.packed
+    what = f"unwrap what is for {locator}"
+    return request(formats.SEGMENT_OF_HOST, what, length, packed, ifindex)
 
 
 def _next_hops(hops: Sequence[Hop]) -> bytes:

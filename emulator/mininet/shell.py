@@ -14,6 +14,7 @@ from typing import Literal
 from emulator.mininet.cli import interact, run_commands
 from emulator.mininet.session import ShellSource, fabric_of, open_net
 from emulator.native.kernel import missing_for_fabric, native_arrangement
+from emulator.needed_kernel import lacked_by_virtual
 from emulator.session import KernelRefused
 from emulator.virtual.boot import GuestSpec, run_guest
 from emulator.virtual.building.build import ensure_kernel
@@ -74,12 +75,13 @@ def run_shell(
     lost. Raises KernelRefused, SpecError, TopoError, RuntimeError when the guest ends badly.
     """
     source = request.source()
-    missing = missing_for_fabric(source.fabric)
-    if kernel == "native" and missing:
+    missing, lacked = missing_for_fabric(source.fabric), lacked_by_virtual(source.fabric)
+    if missing and (kernel == "native" or (kernel is None and lacked is not None)):
         needs = "".join(f"\n  - {text}" for text in missing)
-        raise KernelRefused(
-            f"the native kernel cannot make this fabric:{needs}\nuse --kernel virtual"
-        )
+        other = lacked or "use --kernel virtual"
+        raise KernelRefused(f"the native kernel cannot make this fabric:{needs}\n{other}")
+    if kernel == "virtual" and lacked is not None:
+        raise KernelRefused(lacked)
     if kernel == "virtual" or missing:
         return _virtual(
             source, request.arguments(), commands, on_line, on_error, guest or GuestOptions()

@@ -22,7 +22,8 @@ from emulator.switches.stock_switch import SwitchArrangement, needs_switch_memor
 from emulator.switches.stock_switch import needed_qdiscs as needed_by_switch
 from emulator.transports import emulated
 from topologies.fabrics.fabric import Fabric, Port
-from topologies.spec.queue_section import Classes, trims
+from topologies.spec.queue_section import Classes, DropTail, trims
+from topologies.spec.routing_section import Srv6
 from topologies.spec.run_sections import WrongClock
 from topologies.spec.spec import Spec
 
@@ -72,6 +73,8 @@ def missing_for_fabric(fabric: Fabric) -> list[str]:
             f"fabric.routing.kind: {fabric.choice.kind}: stock kernels choose next hops by a hash "
             "of headers (ecmp and weighted), not by packet, pause, queue or digits of a number"
         )
+    if isinstance(fabric.choice, Srv6):
+        missing += _missing_for_segments(fabric)
     if os.geteuid() != 0:
         missing.append("root is needed to make network namespaces (sudo groundwire ...)")
     if not has_netem() and any(link.delay_ns for link in fabric.links):
@@ -92,6 +95,21 @@ def missing_for_fabric(fabric: Fabric) -> list[str]:
                 arrangement.requests(context)
     except UnsupportedPort as refusal:
         missing.append(str(refusal))
+    return missing
+
+
+def _missing_for_segments(fabric: Fabric) -> list[str]:
+    missing = []
+    if not kernel_capabilities().segments:
+        missing.append(
+            "fabric.routing.kind: srv6: this kernel has no segment routing with micro-segments "
+            "(CONFIG_IPV6_SEG6_LWTUNNEL, Linux 6.1)"
+        )
+    if any(not isinstance(port.queue, DropTail) for port in fabric_ports(fabric)):
+        missing.append(
+            "fabric.routing.kind: srv6: stock kernels give the outer header no traffic class, so "
+            "that queues do not mark and know no classes; allowed: fabric.queue.kind: droptail"
+        )
     return missing
 
 

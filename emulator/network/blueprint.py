@@ -12,12 +12,14 @@ from itertools import repeat
 from emulator.linux import rtnetlink
 from emulator.linux.netlink import Request
 from emulator.linux.rtnetlink import Hop, Metrics, VethEnd
+from emulator.network.segments import SegmentNode
 from emulator.network.sysctls import LINUX_INITIAL_WINDOW, LINUX_MIN_RTO_NS, TcpSettings
 from emulator.ports.arrangement import PortArrangement, PortContext
 from emulator.ports.idle_filler import IdleFiller
 from emulator.ports.port_watch import PortWatch
 from topologies.fabrics.fabric import Fabric, Link, NodeKind
 from topologies.routing.routes import NextHop, Route, Routes
+from topologies.spec.routing_section import Srv6
 
 LOOPBACK = 1
 _FIRST_PORT = 2
@@ -115,9 +117,16 @@ class Blueprint:
                 )
             if self._filler is not None:  # only beside a watch, which makes the hooks
                 requests.extend(self._filler.requests(context))
-        requests.extend(self.route_request(node, route) for route in routes.tables[node])
+        if not isinstance(self._fabric.choice, Srv6):
+            requests.extend(self.route_request(node, route) for route in routes.tables[node])
         requests.extend(self.neighbour_routes(node, self.contexts[node]))
         return requests
+
+    def segment_node(self, node: str, routes: Routes) -> SegmentNode | None:
+        """The requests to a node beside the usual, where hosts write segments; else None."""
+        if not isinstance(self._fabric.choice, Srv6):
+            return None
+        return SegmentNode(node, routes, self.contexts[node], self._host_metrics)
 
     def neighbour_routes(self, node: str, contexts: Sequence[PortContext]) -> list[Request]:
         """Routes to the switches at the far ends of some ports that aggregate: tables lead to hosts

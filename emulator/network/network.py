@@ -102,6 +102,7 @@ class Network:
         """That of MPTCP's connections, which a transport's `set_up` makes."""
         self._softnet_before = 0
         self._fallen: set[int] = set()
+        self._down: set[int] = set()
         self.watch: PortWatch | None = None
         self._filler: IdleFiller | None = None
         if options.watched:
@@ -232,6 +233,9 @@ class Network:
                         with NetlinkSocket() as netlink:
                             ports = [context.ifindex for context in self._contexts[node]]
                             await_carrier(netlink, ports, node)
+                            segments = self._blueprint.segment_node(node, self.routes)
+                            if segments is not None:
+                                netlink.execute(segments.requests(self.routes))
             finally:
                 for descriptor in descriptors:
                     os.close(descriptor)
@@ -410,6 +414,9 @@ class Network:
         link = self.link(link_index)
         if not up:
             self._fallen.add(link_index)
+            self._down.add(link_index)
+        else:
+            self._down.discard(link_index)
         for port in (link.a, link.b):
             with self.netlink(port.node) as netlink:
                 netlink.execute(
@@ -419,6 +426,9 @@ class Network:
                         )
                     ]
                 )
+                segments = self._blueprint.segment_node(port.node, self.routes)
+                if segments is not None:
+                    netlink.execute(segments.own(self.routes, frozenset(self._down)))
         if up:
             for port in (link.a, link.b):
                 self._restore(port)
@@ -455,11 +465,17 @@ class Network:
         context = next(c for c in self._contexts[port.node] if c.port == port)
         requests = [self._blueprint.neighbour_request(port.node, context)]
         requests += self._blueprint.neighbour_routes(port.node, [context])
-        requests += [
-            self._blueprint.route_request(port.node, route)
-            for route in self.routes.tables[port.node]
-            if any(hop.interface == port.interface for hop in route.next_hops)
-        ]
+        segments = self._blueprint.segment_node(port.node, self.routes)
+        if segments is not None:
+            requests += segments.of_port(context, self.routes)
+            requests += segments.own(self.routes, frozenset(self._down))
+            requests += segments.to_hosts(self.routes)
+        else:
+            requests += [
+                self._blueprint.route_request(port.node, route)
+                for route in self.routes.tables[port.node]
+                if any(hop.interface == port.interface for hop in route.next_hops)
+            ]
         with self.netlink(port.node) as netlink:
             netlink.execute(requests)
 
@@ -470,6 +486,14 @@ class Network:
         """
         changes = 0
         for node in self._contexts:
+            segments = self._blueprint.segment_node(node, routes)
+            if segments is not None:
+                own = list(segments.to_hosts(routes, self.routes))
+                if own:
+                    with self.netlink(node) as netlink:
+                        netlink.execute(own)
+                changes += len(own)
+                continue
             old = {route.prefix: route for route in self.routes.tables[node]}
             new = {route.prefix: route for route in routes.tables[node]}
             requests = [

@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from emulator.network.segments import FORWARDING, SYSCTLS
 from topologies.fabrics.fabric import Node, NodeKind
 from topologies.routing.choices import choice_settings
 from topologies.routing.ecmp_hash import HASH_POLICY, hash_fields, node_hash_seed
-from topologies.spec.routing_section import BY_HASH, NextHopChoice
+from topologies.spec.routing_section import BY_HASH, NextHopChoice, Srv6
 
 _ROOT = "/proc/sys/net/"
 
@@ -54,9 +55,12 @@ def node_sysctls(
     `choice` is how next hops are chosen: by a hash, or in the virtual kernel by more than that;
     `stride` is of the node's digit, where packets say their path (`Routes.strides`).
     """
-    settings = [
-        # No IPv6: its neighbour discovery and its duplicate address detection would be on the wire.
-        ("ipv6/conf/all/disable_ipv6", "1"),
+    has_segments = isinstance(choice, Srv6)
+    # No IPv6: its neighbour discovery and its duplicate address detection would be on the wire.
+    settings = [*SYSCTLS] if has_segments else [("ipv6/conf/all/disable_ipv6", "1")]
+    if has_segments and node.forwards:
+        settings += FORWARDING
+    settings += [
         ("ipv4/ip_forward", "1" if node.forwards else "0"),
         ("ipv4/icmp_ratelimit", "0"),
         # The namespace that is made from this one, the next node's, has a table of its own for its
@@ -67,7 +71,7 @@ def node_sysctls(
     if node.forwards and node.kind is not NodeKind.HOST:
         # Linux looks for a socket of its own before it looks for the route: never found here.
         settings.append(("ipv4/ip_early_demux", "0"))
-    if multihomed:
+    if multihomed or (has_segments and not node.forwards):
         settings += [
             (f"ipv4/conf/{scope}/{name}", value)
             for scope in ("all", "default")

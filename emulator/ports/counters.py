@@ -202,13 +202,21 @@ def read_udp() -> dict[str, int]:
 
 def read_unrouted(at_switch: bool) -> int:
     """Packets that the namespace in which the calling thread is had no route for: its own, those
-    that came to it for somebody else, and those that it was to forward (OutNoRoutes, InAddrErrors
-    and InNoRoutes of RFC 4293). Packets that a route calls unreachable are in none of these: a
-    switch has then sent an ICMP error, and it has no ports that could be the reason for one."""
+    that came to it for somebody else, and those that it was to forward, by segments too
+    (OutNoRoutes, InAddrErrors and InNoRoutes of RFC 4293). Packets that a route calls unreachable
+    are in none of these: a switch has then sent an ICMP error, and it has no ports that could be
+    the reason for one."""
     table = _read_table("snmp")
     lost = table["Ip"]["OutNoRoutes"] + table["Ip"]["InAddrErrors"]
-    lost += _read_table("netstat")["IpExt"].get("InNoRoutes", 0)
+    lost += _read_table("netstat")["IpExt"].get("InNoRoutes", 0) + _without_next_segment()
     return lost + (table["Icmp"]["OutDestUnreachs"] if at_switch else 0)
+
+
+def _without_next_segment() -> int:
+    """Packets of IPv6 that were to be forwarded."""
+    path = Path("/proc/net/snmp6")
+    lines = path.read_text().splitlines() if path.exists() else []
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Ip6InNoRoutes"))
 
 
 def read_next_hop_choices() -> tuple[int, int]:

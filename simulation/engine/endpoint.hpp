@@ -27,6 +27,7 @@ struct TcpSetting {
     Control control;
     bool ecn;
     int64_t initial_window, min_rto_us, receive_buffer_bytes, send_buffer_bytes;
+    int64_t outer_bytes;  // of what wraps each packet
 };
 
 // Data in the queue that has not been sent.
@@ -297,6 +298,7 @@ struct Endpoint : Window {
     };
     std::deque<Unwritten> unwritten_;
     int64_t unwritten_bytes_ = 0, send_buffer_bytes_, asked_bytes_ = 0;
+    uint32_t headers_bytes_;  // of a packet without data
     bool has_no_space_ = false;
     int64_t data_segments_ = 0;
     Cubic cubic_;

@@ -32,6 +32,7 @@ struct CompletionQueue {
 // The settings of all queue pairs of a run.
 struct RoceSetting {
     int64_t path_mtu_bytes, timeout_ns, retries;
+    int64_t outer_bytes;  // of what wraps each packet
 };
 
 inline constexpr int64_t kCreditPayloadBytes = 16;  // struct credit of workloads/execution/verbs/verbs.c

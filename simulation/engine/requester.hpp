@@ -365,7 +365,7 @@ inline uint32_t QueuePair::make(Frame frame, int64_t psn, int64_t bytes) {
     packet.sender = number;
     packet.selector = device_.trim && frame != Frame::kRequest ? GW_TOS_CONTROL >> 5 : selector;
     packet.seq = psn;
-    packet.length = uint32_t(kEthernetBytes + kIpBytes + kUdpBytes + bytes);
+    packet.length = uint32_t(kEthernetBytes + roce_.outer_bytes + kIpBytes + kUdpBytes + bytes);
     if (frame == Frame::kRequest && device_.int_hops) {
         packet.hops_asked = device_.int_hops;
         packet.ranges = net.packets.make_telemetry();

@@ -16,7 +16,8 @@ class Simulation {
         make_ports();
         TcpSetting tcp{Control(scenario.number("tcp.control")), bool(scenario.number("tcp.ecn")),
                        scenario.number("tcp.initial_window"), scenario.number("tcp.min_rto_us"),
-                       scenario.number("tcp.receive_buffer"), scenario.number("tcp.send_buffer")};
+                       scenario.number("tcp.receive_buffer"), scenario.number("tcp.send_buffer"),
+                       scenario.number("outer_bytes")};
         programs_ = std::make_unique<Programs>(scenario, network, tcp);
         network.programs = programs_.get();
         if (scenario.has("fluid.settings")) programs_->flow_by(std::make_unique<Fluid>(scenario, network, *programs_));

@@ -15,6 +15,7 @@ inline Endpoint::Endpoint(Network& network, uint32_t number, const TcpSetting& t
       needs_ecn(tcp.control == Control::kDctcp),
       mss(mss),
       send_buffer_bytes_(tcp.send_buffer_bytes),
+      headers_bytes_(uint32_t(kHeadersBytes + tcp.outer_bytes)),
       min_rto_us_(tcp.min_rto_us),
       buffer_bytes_(tcp.receive_buffer_bytes),
       window_clamp_(tcp.receive_buffer_bytes / 2 - mss) {
@@ -290,7 +291,7 @@ inline uint32_t Endpoint::make_packet(int64_t seq, int64_t end_seq, int64_t ack)
     packet.data = uint32_t(end_seq - seq);
     packet.ack = ack;
     packet.window = uint32_t(window());
-    packet.length = uint32_t(kHeadersBytes) + packet.data;
+    packet.length = headers_bytes_ + packet.data;
     packet.ece = demands_cwr_;
     return made;
 }

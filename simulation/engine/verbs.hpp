@@ -6,7 +6,8 @@
 #include "queue_pair.hpp"
 
 inline void Programs::read_devices(const Columns& from) {
-    roce_ = {from.number("roce.path_mtu"), from.number("roce.timeout_ns"), from.number("roce.retries")};
+    roce_ = {from.number("roce.path_mtu"), from.number("roce.timeout_ns"), from.number("roce.retries"),
+             from.number("outer_bytes")};
     completions_.resize(size_t(from.number("completions")));
     auto numbers = from.ints("roce.devices");
     const int64_t* next = numbers.begin();

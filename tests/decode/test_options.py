@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.decode.tcp.multipath_options import multipath_options
-from analysis.decode.tcp.options import timestamp_options
+from analysis.decode.tcp.options import Int64, UInt8, timestamp_options
 
 _ROOM = 40
 _STAMP = bytes([8, 10, 1, 2, 3, 4, 5, 6, 7, 8])
@@ -38,7 +38,7 @@ _lists = st.lists(st.one_of(_sent, st.binary(max_size=6)), max_size=12).map(
 )
 
 
-def _columns(texts: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
+def _columns(texts: list[bytes]) -> tuple[UInt8, Int64]:
     padded = b"".join(text.ljust(_ROOM, b"\x02") for text in texts)
     options = np.frombuffer(padded, dtype=np.uint8).reshape(len(texts), _ROOM)
     return options, np.array([len(text) for text in texts], dtype=np.int64)

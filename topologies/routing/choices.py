@@ -14,6 +14,7 @@ from topologies.spec.routing_section import (
     NextHopChoice,
     Source,
     Spray,
+    Srv6,
     Weighted,
 )
 
@@ -31,7 +32,7 @@ def choice_settings(
     from switch to switch."""
     own = port_seed(seed, switch)
     match choice:
-        case Ecmp() | Weighted():
+        case Ecmp() | Weighted() | Srv6():
             return None
         case Spray():
             return 1, _BY[choice.choose], own, 0, 0, 0, 1

@@ -22,7 +22,15 @@ from ipaddress import IPv4Address
 from struct import pack, unpack
 
 from topologies.routing.routes import NextHop, Path, Routes
-from topologies.spec.routing_section import BY_HASH, Ecmp, NextHopChoice, Source, Weighted
+from topologies.routing.segments import segments_of
+from topologies.spec.routing_section import (
+    BY_HASH,
+    Ecmp,
+    NextHopChoice,
+    Source,
+    Srv6,
+    Weighted,
+)
 
 HASH_POLICY = 3
 HASH_FIELDS = 0x37
@@ -51,7 +59,7 @@ class FiveTuple:
 def hash_fields(choice: NextHopChoice) -> int:
     """The `fib_multipath_hash_fields` of a choice. The protocol is always hashed, which all the
     packets of a run but a few have in common."""
-    if isinstance(choice, Ecmp | Weighted):
+    if isinstance(choice, Ecmp | Weighted | Srv6):
         return _PROTOCOL | sum(_FIELD_BITS[field] for field in _covering(choice.fields))
     return HASH_FIELDS
 
@@ -67,7 +75,7 @@ def node_hash_seed(seed: int, node: str, choice: NextHopChoice = BY_HASH) -> int
     of a choice), the second tier chooses by the same bits as the first and uses only some of its
     links.
     """
-    is_shared = isinstance(choice, Ecmp | Weighted) and choice.seeds == "shared"
+    is_shared = isinstance(choice, Ecmp | Weighted | Srv6) and choice.seeds == "shared"
     digest = sha256(str(seed).encode() if is_shared else f"{seed}/{node}".encode()).digest()
     return int.from_bytes(digest[:4], "little") or 1
 
@@ -124,6 +132,8 @@ def flow_hop(
     choice = routes.fabric.choice
     if not choice.by_headers:
         raise ValueError(f"routing {choice.kind}: a flow has no path of its own")
+    if isinstance(choice, Srv6):
+        return _segment_hop(routes, node, source, destination, flow, seed)
     hops = routes.next_hops(node, destination)
     if len(hops) < 2:
         return hops[0] if hops else None
@@ -134,6 +144,24 @@ def flow_hop(
     hashed = output_hash if node == source else forwarding_hash
     drawn = hashed(flow, node_hash_seed(seed, node, choice), hash_fields(choice))
     return hops[select(drawn, routes.weights(node, destination))]
+
+
+def _segment_hop(
+    routes: Routes, node: str, source: str, destination: str, flow: FiveTuple, seed: int
+) -> NextHop | None:
+    """The hop of the path of segments that the flow's host has chosen; None off that path."""
+    paths = segments_of(routes).paths(source, destination)
+    if not paths:
+        return None
+    choice = routes.fabric.choice
+    drawn = output_hash(flow, node_hash_seed(seed, source, choice), hash_fields(choice))
+    path = paths[select(drawn, (1,) * len(paths))]
+    at = source
+    for hop in path:
+        if at == node:
+            return hop
+        at = hop.node
+    return None
 
 
 def _keys_hash(flow: FiveTuple, hash_seed: int, fields: int) -> int:

@@ -29,6 +29,7 @@ from topologies.spec.run_sections import (
     WrongClock,
 )
 from topologies.spec.sections import Sections
+from topologies.spec.srv6_checks import srv6_problems
 from topologies.spec.transports.checks import transport_problems
 from topologies.spec.workloads import WORKLOADS
 from topologies.units import format_time
@@ -127,6 +128,7 @@ def _check_one(spec: Sections) -> list[Problem]:
         )
         return problems
     problems += _routing_problems(fabric)
+    problems += srv6_problems(spec, fabric)
     problems += transport_problems(spec, fabric)
     hosts = len(fabric.hosts)
     together = spec.workload.ranks_on_host

@@ -6,6 +6,7 @@ equal next hops a packet gets.
 
 from __future__ import annotations
 
+from ipaddress import AddressValueError, IPv6Network, NetmaskValueError
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator
@@ -111,10 +112,34 @@ class Source(_Chosen):
         return True
 
 
+class Srv6(_Hashed):
+    """Hosts wrap packets in IPv6 whose destination is a list of micro-segments, a switch each (RFC
+    8986, RFC 9800): of all shortest paths a flow has the one that its hash says.
+
+    `block` is the locator block, of 32 bits; behind it are six micro-segments of 16 bits (F3216).
+    """
+
+    kind: Literal["srv6"]
+    block: str = "fcbb:bb00::/32"
+
+    @field_validator("block")
+    @classmethod
+    def _of_32_bits(cls, block: str) -> str:
+        expected = "expected an IPv6 prefix of 32 bits that is not multicast, as fcbb:bb00::/32"
+        try:
+            network = IPv6Network(block)
+        except (AddressValueError, NetmaskValueError, ValueError) as error:
+            raise ValueError(f"{expected}: {error}") from error
+        first = network.network_address
+        if network.prefixlen != 32 or first.is_multicast or first.is_link_local or not int(first):
+            raise ValueError(expected)
+        return str(network)
+
+
 BY_HASH = Ecmp()
 """The choice where nothing is said."""
 
-NextHopChoice = Ecmp | Weighted | Spray | Flowlet | Adaptive | Source
+NextHopChoice = Ecmp | Weighted | Spray | Flowlet | Adaptive | Source | Srv6
 _WORDS = ("ecmp", "static", "dimension-order")
 
 
@@ -123,8 +148,6 @@ _BEYOND_SHORTEST = (
     "(docs/paths.md)"
 )
 ABSENT = {
-    "srv6": "the kernel has no IPv6. A packet says its path by its ports with source "
-    "(docs/paths.md)",
     "valiant": _BEYOND_SHORTEST,
     "ugal": _BEYOND_SHORTEST,
 }
@@ -136,7 +159,7 @@ def _section_of(value: object) -> object:
     known to be absent is told in words of its own."""
     kind = value.get("kind") if isinstance(value, dict) else value
     if isinstance(kind, str) and kind in ABSENT:
-        kinds = "ecmp, weighted, spray, flowlet, adaptive, source, static"
+        kinds = "ecmp, weighted, spray, flowlet, adaptive, source, srv6, static"
         problem = Problem(("fabric", "routing"), kind, f"{ABSENT[kind]}; allowed: {kinds}")
         raise PydanticCustomError(
             "absent_routing", "{text}", {"text": str(problem), "problems": [problem]}

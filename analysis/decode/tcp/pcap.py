@@ -2,8 +2,9 @@
 
 The file is indexed in one pass over the record headers and every protocol field is then
 read for all packets at once, which is two orders of magnitude faster than building one
-object per packet. Ethernet II, IPv4, TCP and UDP are decoded; every other packet keeps its
-time stamp and its lengths, so that totals always add up to the file.
+object per packet. Ethernet II, IPv4, TCP and UDP are decoded, also of IPv4 that is wrapped in IPv6
+with or without a segment routing header (RFC 8754); every other packet keeps its time stamp and
+its lengths, so that totals always add up to the file.
 
 Format: the classic libpcap file (draft-ietf-opsawg-pcap, section 4), microsecond and
 nanosecond magic, both byte orders. pcapng is refused.
@@ -20,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analysis.decode.tcp.options import timestamp_options
+from analysis.decode.tcp.outer_headers import outer_headers
 from topologies.ethernet import ETHERNET_HEADER_BYTES
 
 Int64 = npt.NDArray[np.int64]
@@ -83,6 +85,7 @@ _TRANSPORT = np.dtype(
         ("options", "u1", 40),
     ]
 )
+_ETHERTYPE_IPV4: Final = 0x0800
 _CHUNK_PACKETS: Final = 32_768  # keeps the gathered headers of one chunk inside the L2 cache
 
 
@@ -119,7 +122,8 @@ class Packets:
     ip_identification: Int64
     ttl: Int64
     tos: Int64
-    """IPv4 type of service: DSCP in the upper six bits, ECN in the lower two (RFC 3168)."""
+    """IPv4 type of service: DSCP in the upper six bits, ECN in the lower two (RFC 3168). That of
+    the outer header where a packet is wrapped: ports on its way read and mark it."""
     sequence: Int64
     acknowledgement: Int64
     flags: Int64
@@ -132,6 +136,8 @@ class Packets:
     has_timestamps: Bool
     timestamp_value: Int64
     timestamp_echo: Int64
+    outer_bytes: Int64
+    """Bytes of the IPv6 headers that wrap an IPv4 packet; 0 where nothing does."""
 
     def __len__(self) -> int:
         return len(self.timestamp_ns)
@@ -215,6 +221,7 @@ _DECODED: Final = (
     "payload_captured",
     "timestamp_value",
     "timestamp_echo",
+    "outer_bytes",
 )
 
 
@@ -270,22 +277,28 @@ def _decode_chunk(
     rows: slice,
 ) -> None:
     network = _gather(data, offset, _NETWORK)
+    outer, traffic_class = outer_headers(data, offset, captured, network["ethertype"])
+    is_wrapped = outer > 0
+    is_bare = network["ethertype"] == _ETHERTYPE_IPV4
+    if is_wrapped.any():
+        network = _gather(data, offset + outer, _NETWORK)
     ihl = (network["version_ihl"] & 0x0F).astype(np.int64) * 4
+    inside = ETHERNET_HEADER_BYTES + outer
     is_ipv4 = (
-        (network["ethertype"] == 0x0800)
+        (is_bare | is_wrapped)
         & (network["version_ihl"] >> 4 == 4)
         & (ihl >= 20)
-        & (captured >= ETHERNET_HEADER_BYTES + ihl)
-        & (captured >= _NETWORK.itemsize)
+        & (captured >= inside + ihl)
+        & (captured >= _NETWORK.itemsize + outer)
     )
     total = network["total_length"].astype(np.int64)
     # A super-packet above 64 KiB (BIG TCP) carries a total length of 0.
-    total = np.where(total == 0, wire - ETHERNET_HEADER_BYTES, total)
+    total = np.where(total == 0, wire - inside, total)
     first_fragment = (network["fragment"] & 0x1FFF) == 0
-    transport_offset = ETHERNET_HEADER_BYTES + ihl
+    transport_offset = inside + ihl
     transport = _gather(data, offset + transport_offset, _TRANSPORT)
     header = (transport["data_offset"] >> 4).astype(np.int64) * 4
-    whole = is_ipv4 & first_fragment & (total <= wire - ETHERNET_HEADER_BYTES)
+    whole = is_ipv4 & first_fragment & (total <= wire - inside)
     is_tcp = (
         whole
         & (network["protocol"] == PROTOCOL_TCP)
@@ -316,16 +329,18 @@ def _decode_chunk(
         ("destination", "destination"),
         ("ip_identification", "identification"),
         ("ttl", "ttl"),
-        ("tos", "tos"),
     ):
         columns[name][rows] = np.where(is_ipv4, network[field], 0)
+    tos = np.where(is_wrapped, traffic_class, network["tos"])
+    columns["tos"][rows] = np.where(is_ipv4, tos, 0)
+    columns["outer_bytes"][rows] = np.where(is_ipv4, outer, 0)
     for name in ("source_port", "destination_port"):
         columns[name][rows] = np.where(either, transport[name], 0)
     for name in ("sequence", "acknowledgement", "flags", "window"):
         columns[name][rows] = np.where(is_tcp, transport[name], 0)
     columns["payload_bytes"][rows] = payload
-    inside = offset + np.minimum(payload_start, captured)
-    columns["payload_offset"][rows] = np.where(either, inside, 0)
+    begins = offset + np.minimum(payload_start, captured)
+    columns["payload_offset"][rows] = np.where(either, begins, 0)
     columns["payload_captured"][rows] = np.where(either, payload_captured, 0)
 
     room = np.clip(np.minimum(header, captured - transport_offset) - 20, 0, 40)
@@ -339,8 +354,9 @@ def options_of(packets: Packets, rows: Int64) -> tuple[UInt8, Int64]:
     """The bytes behind the fixed header of these TCP packets, shape (rows, 40), and how many of
     them are options that were captured, shape (rows,)."""
     offset, captured = packets.offset[rows], packets.captured_bytes[rows]
-    version_ihl = packets.data[offset + ETHERNET_HEADER_BYTES]
-    start = ETHERNET_HEADER_BYTES + (version_ihl & 0x0F).astype(np.int64) * 4
+    inside = ETHERNET_HEADER_BYTES + packets.outer_bytes[rows]
+    version_ihl = packets.data[offset + inside]
+    start = inside + (version_ihl & 0x0F).astype(np.int64) * 4
     transport = _gather(packets.data, offset + start, _TRANSPORT)
     header = (transport["data_offset"] >> 4).astype(np.int64) * 4
     room = np.clip(np.minimum(header, captured - start) - 20, 0, 40)

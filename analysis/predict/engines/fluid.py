@@ -204,7 +204,7 @@ def _nothing(ports: int) -> dict[str, Column]:
     """The columns that scenarios of packets have: a fluid needs none of them."""
     longs = (
         *("tcp.control", "tcp.ecn", "tcp.initial_window", "tcp.min_rto_us", "tcp.receive_buffer"),
-        *("tcp.send_buffer", "preamble_bytes", "greeting_bytes", "begin_ns"),
+        *("tcp.send_buffer", "outer_bytes", "preamble_bytes", "greeting_bytes", "begin_ns"),
         *("roce.path_mtu", "roce.timeout_ns", "roce.retries", "completions", "keeps_messages"),
         *("choice.turns", "place.states"),
     )

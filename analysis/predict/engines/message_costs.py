@@ -32,13 +32,16 @@ class Effects:
 ALL_EFFECTS = Effects()
 
 
-def wire_of(transport: Transport, call: CollectiveCall, mtu_bytes: int) -> Wire:
-    """How a call's messages lie on links of this MTU."""
+def wire_of(
+    transport: Transport, call: CollectiveCall, mtu_bytes: int, outer_bytes: int = 0
+) -> Wire:
+    """How a call's messages lie on links of this MTU, where so many bytes wrap each packet of
+    TCP."""
     if transport.carrier is not None and transport.carries(call):
         return transport.carrier.wire(mtu_bytes)
     if isinstance(call.schedule, ObservedSchedule):
-        return UnannouncedWire(mtu_bytes, call.schedule.header_bytes)
-    return GlooWire(mtu_bytes)
+        return UnannouncedWire(mtu_bytes, call.schedule.header_bytes, outer_bytes)
+    return GlooWire(mtu_bytes, outer_bytes=outer_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,7 @@ class MessageCosts:
     mtu_bytes: int
     effects: Effects = ALL_EFFECTS
     transport: Transport = field(default_factory=Transport)
+    outer_bytes: int = 0
 
     @classmethod
     def on(
@@ -69,7 +73,8 @@ class MessageCosts:
         effects: Effects = ALL_EFFECTS,
     ) -> MessageCosts:
         """Those of a call on the paths of its setting."""
-        return cls(call, parameters, paths.mtu_bytes, effects, paths.setting.transport)
+        transport = paths.setting.transport
+        return cls(call, parameters, paths.mtu_bytes, effects, transport, paths.outer_bytes)
 
     @property
     def carried(self) -> bool:
@@ -79,7 +84,7 @@ class MessageCosts:
     @property
     def wire(self) -> Wire:
         """How the call's messages lie on a link."""
-        return wire_of(self.transport, self.call, self.mtu_bytes)
+        return wire_of(self.transport, self.call, self.mtu_bytes, self.outer_bytes)
 
     @property
     def sharing_factor(self) -> float:

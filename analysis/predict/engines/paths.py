@@ -20,6 +20,7 @@ from analysis.predict.interface import PredictorError, Setting
 from topologies.ethernet import full_frame_bytes
 from topologies.routing.ecmp_hash import TCP, FiveTuple, flow_hop, flow_path
 from topologies.routing.routes import NextHop
+from topologies.routing.segments import outer_bytes
 from topologies.spec.queue_section import Dctcp, QueueSpec, queue_of
 from topologies.spec.routing_section import Source
 
@@ -88,8 +89,9 @@ class Paths:
     """Routes of a setting, followed for many pairs of ranks at once.
 
     `rate_bps` and `delay_ns` are by directed link; a path matrix has one row per pair, filled up
-    with the number `links`, which no link has. `marked_from_bytes` is, by directed link, the
-    backlog from which its port marks, where senders heed each mark (DCTCP).
+    with the number `links`, which no link has. `outer_bytes` wrap each packet. `marked_from_bytes`
+    is, by directed link, the backlog from which its port marks, where senders heed each mark
+    (DCTCP).
     """
 
     def __init__(self, setting: Setting) -> None:
@@ -100,6 +102,7 @@ class Paths:
         self.delay_ns: Floats = np.repeat([float(link.delay_ns) for link in fabric.links], 2)
         self.marked_from_bytes = _marked_from_bytes(setting)
         self.mtu_bytes = min((link.mtu_bytes for link in fabric.links), default=1500)
+        self.outer_bytes = outer_bytes(fabric)
         self._nodes = [node.name for node in fabric.nodes]
         self._index = {name: i for i, name in enumerate(self._nodes)}
         # Switches that aggregate are numbered after the ranks (collectives.in_network.node).
@@ -121,7 +124,7 @@ class Paths:
     def queued_segments(self) -> list[int]:
         """By directed link: full segments that a connection over it has in its host's port, at
         most."""
-        segment_bytes = self.mtu_bytes - TCP_IP_BYTES
+        segment_bytes = self.mtu_bytes - TCP_IP_BYTES - self.outer_bytes
         return [
             queued_segments(segment_bytes, rate_bps / 8e9, marked)
             for rate_bps, marked in zip(self.rate_bps.tolist(), self.marked_from_bytes, strict=True)
@@ -134,7 +137,9 @@ class Paths:
         of_links = np.append(mtu_bytes, np.iinfo(np.int64).max)[paths]
         smallest = of_links.min(axis=1, initial=np.iinfo(np.int64).max)
         inside = (paths < self.links).sum(axis=1) == 0
-        found: Ints = np.where(inside, self.mtu_bytes, smallest) - TCP_IP_BYTES
+        # A host's routes to all others have the fabric's smallest MTU where packets are wrapped.
+        fits = self.mtu_bytes if self.outer_bytes else np.where(inside, self.mtu_bytes, smallest)
+        found: Ints = np.zeros_like(smallest) + fits - TCP_IP_BYTES - self.outer_bytes
         return found
 
     def _attachment(self, name: str) -> int:

@@ -7,12 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.predict.engines.wire import (
-    HEADER_BYTES,
-    SEGMENTS_PER_ACK,
-    TCP_IP_BYTES,
-    TcpWire,
-)
+from analysis.predict.engines.wire import SEGMENTS_PER_ACK, TcpWire
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +27,13 @@ class UnannouncedWire(TcpWire):
     def data_bytes(self, size_bytes: Any) -> Any:
         """L1 bytes of a message with all headers; scalar or array."""
         size = np.asarray(size_bytes) + self.header_bytes
-        return size + -(-size // (self.mtu_bytes - TCP_IP_BYTES)) * HEADER_BYTES
+        return size + -(-size // self.segment_bytes) * self.packet_bytes
 
     def beside_bytes(self, size_bytes: Any) -> Any:
         """Acknowledgements of a message that comes in meanwhile, on average."""
         size = np.asarray(size_bytes) + self.header_bytes
-        packets = -(-size // (self.mtu_bytes - TCP_IP_BYTES))
-        return packets / SEGMENTS_PER_ACK * HEADER_BYTES
+        packets = -(-size // self.segment_bytes)
+        return packets / SEGMENTS_PER_ACK * self.packet_bytes
 
     def sides(self, size_bytes: int) -> tuple[int, int]:
         """Acknowledgements."""

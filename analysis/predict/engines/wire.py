@@ -25,21 +25,23 @@ SEGMENTS_PER_ACK = 2
 """A receiver acknowledges at least every second full segment (RFC 5681 section 4.2)."""
 
 
-def packets(size_bytes: Any, mtu_bytes: int) -> Any:
-    """TCP segments of a Gloo message of `size_bytes` of payload; scalar or array."""
-    mss = mtu_bytes - TCP_IP_BYTES
+def packets(size_bytes: Any, mtu_bytes: int, outer_bytes: int = 0) -> Any:
+    """TCP segments of a Gloo message of `size_bytes` of payload; scalar or array. `outer_bytes` are
+    those of what wraps each packet."""
+    mss = mtu_bytes - TCP_IP_BYTES - outer_bytes
     return -((-np.asarray(size_bytes) - PREAMBLE_BYTES) // mss)
 
 
-def data_bytes(size_bytes: Any, mtu_bytes: int) -> Any:
+def data_bytes(size_bytes: Any, mtu_bytes: int, outer_bytes: int = 0) -> Any:
     """L1 bytes that the payload, its preamble and all headers take on a link; scalar or array."""
     size = np.asarray(size_bytes)
-    return size + PREAMBLE_BYTES + packets(size, mtu_bytes) * HEADER_BYTES
+    headers = packets(size, mtu_bytes, outer_bytes) * (HEADER_BYTES + outer_bytes)
+    return size + PREAMBLE_BYTES + headers
 
 
-def goodput_bps(rate_bps: int, mtu_bytes: int) -> float:
-    """Highest TCP payload rate of a link: R * (MTU - 52) / (MTU + 38)."""
-    return rate_bps * (mtu_bytes - TCP_IP_BYTES) / (mtu_bytes + ETHERNET_BYTES)
+def goodput_bps(rate_bps: int, mtu_bytes: int, outer_bytes: int = 0) -> float:
+    """Highest TCP payload rate of a link: R * (MTU - 52 - outer) / (MTU + 38)."""
+    return rate_bps * (mtu_bytes - TCP_IP_BYTES - outer_bytes) / (mtu_bytes + ETHERNET_BYTES)
 
 
 class Wire(Protocol):
@@ -95,10 +97,22 @@ class Wire(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TcpWire:
-    """Messages over TCP, each behind `header_bytes` of its own."""
+    """Messages over TCP, each behind `header_bytes` of its own. `outer_bytes` are those of what
+    wraps each packet."""
 
     mtu_bytes: int
     header_bytes: int = PREAMBLE_BYTES
+    outer_bytes: int = 0
+
+    @property
+    def segment_bytes(self) -> int:
+        """The most payload of a packet."""
+        return self.mtu_bytes - TCP_IP_BYTES - self.outer_bytes
+
+    @property
+    def packet_bytes(self) -> int:
+        """L1 bytes of a packet without payload."""
+        return HEADER_BYTES + self.outer_bytes
 
     @property
     def full_frame_bytes(self) -> int:
@@ -108,7 +122,7 @@ class TcpWire:
     @property
     def least_frame_bytes(self) -> int:
         """With one byte."""
-        return HEADER_BYTES + 1
+        return self.packet_bytes + 1
 
     @property
     def completed_by_bytes(self) -> int | None:
@@ -117,13 +131,13 @@ class TcpWire:
 
     def cut(self, size_bytes: int) -> tuple[int, float, float]:
         """A message's header is in its first segment."""
-        mss = self.mtu_bytes - TCP_IP_BYTES
+        mss, headers = self.segment_bytes, self.packet_bytes
         full, rest = divmod(size_bytes + self.header_bytes, mss)
-        return full, mss + HEADER_BYTES, rest + HEADER_BYTES if rest else 0
+        return full, mss + headers, rest + headers if rest else 0
 
     def goodput_bps(self, rate_bps: int) -> float:
         """As of `goodput_bps`."""
-        return goodput_bps(rate_bps, self.mtu_bytes)
+        return goodput_bps(rate_bps, self.mtu_bytes, self.outer_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,21 +147,22 @@ class GlooWire(TcpWire):
     @property
     def control_bytes(self) -> int:
         """A RECV_READY."""
-        return CONTROL_BYTES
+        return CONTROL_BYTES + self.outer_bytes
 
     @property
     def notice_bytes(self) -> int:
         """A message's SEND_READY, and the RECV_READY of one that comes in."""
-        return 2 * CONTROL_BYTES
+        return 2 * self.control_bytes
 
     def data_bytes(self, size_bytes: Any) -> Any:
         """As of `data_bytes`."""
-        return data_bytes(size_bytes, self.mtu_bytes)
+        return data_bytes(size_bytes, self.mtu_bytes, self.outer_bytes)
 
     def beside_bytes(self, size_bytes: Any) -> Any:
         """Acknowledgements, on average: they are of a connection's bytes and not of messages."""
-        return packets(size_bytes, self.mtu_bytes) / SEGMENTS_PER_ACK * HEADER_BYTES
+        segments = packets(size_bytes, self.mtu_bytes, self.outer_bytes)
+        return segments / SEGMENTS_PER_ACK * self.packet_bytes
 
     def sides(self, size_bytes: int) -> tuple[int, int]:
         """Two notifications, and acknowledgements of every second segment."""
-        return CONTROL_BYTES, CONTROL_BYTES + int(self.beside_bytes(size_bytes))
+        return self.control_bytes, self.control_bytes + int(self.beside_bytes(size_bytes))

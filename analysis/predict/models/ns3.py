@@ -76,6 +76,8 @@ class Ns3:
 def _describe(setting: Setting, call: CollectiveCall) -> dict[str, Any]:
     """The network, the connections' paths and every rank's program, as ns3_run takes them."""
     paths = paths_of(setting)
+    if paths.outer_bytes:
+        raise PredictorError("ns3 does not wrap packets in segments; allowed: packet, flow")
     node = {n.name: i for i, n in enumerate(setting.fabric.nodes)}
     messages, programs = _programs(setting, call)
     pairs = sorted({(min(a, b), max(a, b)) for a, b, _ in messages})

@@ -236,6 +236,7 @@ def _tcp(paths: Paths) -> dict[str, Column]:
         "tcp.min_rto_us": transport.min_rto_ns // 1000,
         "tcp.receive_buffer": transport.rcvbuf_bytes,
         "tcp.send_buffer": transport.sndbuf_bytes,
+        "outer_bytes": paths.outer_bytes,
         "preamble_bytes": PREAMBLE_BYTES,
         "greeting_bytes": GREETING_BYTES,
     }

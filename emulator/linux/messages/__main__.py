@@ -13,11 +13,13 @@ from typing import Any
 
 from pyroute2.netlink import ctrlmsg, nla, nlmsg, nlmsgerr
 from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
+from pyroute2.netlink.rtnl.rtmsg import rtmsg
 from pyroute2.netlink.rtnl.tcmsg import common, sched_codel, sched_fq_codel, tcmsg
 
 from emulator.linux.messages import additions
 from emulator.linux.messages.links import LINKS
 from emulator.linux.messages.queues import OPTIONS, QUEUES
+from emulator.linux.messages.segments import SEGMENTS
 from emulator.linux.messages.subflows import SUBFLOWS
 
 LAYOUTS: dict[str, Sequence[tuple[str, str]]] = {
@@ -56,6 +58,7 @@ ATTRIBUTES: Sequence[tuple[Any, Sequence[str]]] = (
     (nlmsgerr, ("NLMSGERR_ATTR_MSG",)),
     (ifinfmsg, ("IFLA_OPERSTATE", "IFLA_STATS64")),
     (tcmsg, ("TCA_KIND", "TCA_OPTIONS", "TCA_XSTATS", "TCA_STATS2")),
+    (rtmsg.metrics, ("RTAX_RTO_MIN",)),
     (common.stats2, ("TCA_STATS_BASIC", "TCA_STATS_QUEUE")),
     (
         ctrlmsg,
@@ -98,7 +101,7 @@ def source() -> str:
         lines += [f"{name} = {of_kind[name]}" for name in names]
     for name, fields in LAYOUTS.items():
         lines.append(f"{name} = Layout(*{tuple(tuple(each) for each in fields)!r})")
-    for name, shape in (LINKS | QUEUES | OPTIONS | SUBFLOWS).items():
+    for name, shape in (LINKS | QUEUES | OPTIONS | SUBFLOWS | SEGMENTS).items():
         payload, blanks = shape.blank()
         places = "".join(f"{type(blank).__name__}{tuple(blank)!r}, " for blank in blanks)
         lines += [

@@ -1,16 +1,19 @@
 """Messages that pyroute2 lacks, in its own classes, fit to be offered upstream: RED, bfifo, what
-netem and tbf were given since, RDMA's netlink, MPTCP's subflows; and our own port qdisc, which
-nobody else has.
+netem and tbf were given since, RDMA's netlink, MPTCP's subflows, what segment routing was given
+since Linux 6.0; and our own port qdisc, which nobody else has.
 
 Importing this file makes pyroute2 know the queue disciplines. Formats:
-include/uapi/linux/{netlink,pkt_sched,mptcp_pm}.h, include/uapi/rdma/rdma_netlink.h,
-`emulator/kernel/gwport.h`.
+include/uapi/linux/{netlink,pkt_sched,mptcp_pm,seg6,seg6_iptunnel,seg6_local}.h,
+include/uapi/rdma/rdma_netlink.h, `emulator/kernel/gwport.h`.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from pyroute2.netlink import genlmsg, nla, nlmsg
 from pyroute2.netlink.generic.mptcp import mptcp_msg
+from pyroute2.netlink.rtnl.rtmsg import nh, rtmsg
 from pyroute2.netlink.rtnl.tcmsg import plugins, sched_netem, sched_tbf
 
 NETLINK_RDMA = 20
@@ -57,6 +60,79 @@ class mptcp_event(genlmsg):
         ("MPTCP_ATTR_RESET_FLAGS", "uint32"),
         ("MPTCP_ATTR_SERVER_SIDE", "uint8"),
     )
+
+
+LWTUNNEL_ENCAP_SEG6, LWTUNNEL_ENCAP_SEG6_LOCAL = 5, 7
+SEG6_IPTUN_MODE_ENCAP_RED = 3
+SEG6_LOCAL_ACTION_END, SEG6_LOCAL_ACTION_END_DX4 = 1, 6
+SEG6_LOCAL_FLV_OP_NEXT_CSID = 4
+
+
+class seg6_list(nla):
+    """The list of one segment that wraps a packet."""
+
+    nla_map = (("SEG6_IPTUNNEL_UNSPEC", "none"), ("SEG6_IPTUNNEL_SRH", "seg6_iptunnel_encap"))
+
+    class seg6_iptunnel_encap(nla):  # with a struct ipv6_sr_hdr
+        fields = (
+            ("mode", "i"),
+            ("nexthdr", "B"),
+            ("hdrlen", "B"),
+            ("type", "B"),
+            ("segments_left", "B"),
+            ("first_segment", "B"),
+            ("flags", "B"),
+            ("tag", "H"),
+            ("segment", "16s"),
+        )
+
+
+class seg6_behaviour(nla):
+    """The deed of a node with packets that are for a segment of its own."""
+
+    nla_map = (
+        ("SEG6_LOCAL_UNSPEC", "none"),
+        ("SEG6_LOCAL_ACTION", "uint32"),
+        ("SEG6_LOCAL_SRH", "cdata"),
+        ("SEG6_LOCAL_TABLE", "uint32"),
+        ("SEG6_LOCAL_NH4", "ip4addr"),
+        ("SEG6_LOCAL_NH6", "ip6addr"),
+        ("SEG6_LOCAL_IIF", "uint32"),
+        ("SEG6_LOCAL_OIF", "uint32"),
+        ("SEG6_LOCAL_BPF", "cdata"),
+        ("SEG6_LOCAL_VRFTABLE", "uint32"),
+        ("SEG6_LOCAL_COUNTERS", "cdata"),
+        ("SEG6_LOCAL_FLAVORS", "flavors"),
+    )
+
+    class flavors(nla):
+        nla_map = (
+            ("SEG6_LOCAL_FLV_UNSPEC", "none"),
+            ("SEG6_LOCAL_FLV_OPERATION", "uint32"),
+            ("SEG6_LOCAL_FLV_LCBLOCK_BITS", "uint8"),
+            ("SEG6_LOCAL_FLV_LCNODE_FN_BITS", "uint8"),
+        )
+
+
+def _with_encapsulation(of: Any, name: str) -> Any:
+    """A route, or a next hop, whose RTA_ENCAP is of this class."""
+    kinds = tuple((key, name if key == "RTA_ENCAP" else kind) for key, kind in of.nla_map)
+    own = {"nla_map": kinds, name: seg6_list if name == "seg6_list" else seg6_behaviour}
+    made: Any = type(of.__name__, (of,), own)
+    made().compile_nla_table()  # else it may inherit that of the class
+    return made
+
+
+behaviour_route = _with_encapsulation(rtmsg, "seg6_behaviour")
+_wrapping_hop = _with_encapsulation(nh, "seg6_list")
+
+
+class wrapping_route(rtmsg):
+    """A route whose next hops wrap packets."""
+
+    @staticmethod
+    def get_nh(self: Any, *given: Any, **named: Any) -> Any:
+        return _wrapping_hop
 
 
 class sched_bfifo:
@@ -239,7 +315,7 @@ class sched_gwport:
         )
 
 
-for extended in (netem_options, tbf_options):
+for extended in (netem_options, tbf_options, wrapping_route):
     extended().compile_nla_table()  # else the table of the class that it extends may be inherited
 sched_netem.options = netem_options
 sched_tbf.options = tbf_options

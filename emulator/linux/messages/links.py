@@ -76,18 +76,13 @@ def _of_route(*attributes: Any, of: Any = rtmsg) -> Shape:
     return Shape(of, values, skipped_bytes=size(rtmsg.fields))
 
 
-def _metrics(*metrics: Any) -> Shape:
-    return _of_route(("RTA_METRICS", {"attrs": [*metrics]}))
+def _metric(name: str) -> Shape:
+    return Shape(rtmsg.metrics, {"attrs": [(f"RTAX_{name}", u32("value"))]})
 
 
 _TX_QUEUE_PACKETS = 1000
 _RTEXT_FILTER_SKIP_STATS = 1 << 3
 _RT_TABLE_MAIN, _RT_SCOPE_NOWHERE = 254, 255
-_WINDOW = ("RTAX_INITCWND", u32("initial_window"))
-_RTO_MIN = (
-    ("RTAX_LOCK", 1 << [name for name, _ in rtmsg.metrics.nla_map].index("RTAX_RTO_MIN")),
-    ("RTAX_RTO_MIN", u32("min_rto_ms")),
-)
 _HOP = {
     "hops": u8("weight_less_one"),
     "oif": i32("index"),
@@ -170,9 +165,13 @@ LINKS = {
     ),
     "ROUTE_TO": _of_route(("RTA_DST", address("destination"))),
     "ROUTE_SOURCE": _of_route(("RTA_PREFSRC", address("source"))),
-    "ROUTE_WINDOW": _metrics(_WINDOW),
-    "ROUTE_MIN_RTO": _metrics(*_RTO_MIN),
-    "ROUTE_MIN_RTO_WINDOW": _metrics(*_RTO_MIN, _WINDOW),
+    "ROUTE_METRICS": _of_route(
+        ("RTA_METRICS", content("metrics")), of=composed(rtmsg, "RTA_METRICS")
+    ),
+    "METRIC_LOCK": _metric("LOCK"),
+    "METRIC_MTU": _metric("MTU"),
+    "METRIC_WINDOW": _metric("INITCWND"),
+    "METRIC_MIN_RTO": _metric("RTO_MIN"),
     "ROUTE_HOP": _of_route(("RTA_OIF", u32("index")), ("RTA_GATEWAY", address("gateway"))),
     "ROUTE_HOPS": _of_route(
         ("RTA_MULTIPATH", content("hops")), of=composed(rtmsg, "RTA_MULTIPATH")

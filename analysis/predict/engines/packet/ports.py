@@ -135,9 +135,8 @@ class FabricPorts:
     def one_way_ns(self, matrix: Ints) -> Ints:
         """The time of a frame without data over the idle paths of a path matrix."""
         links = self.paths.setting.fabric.links
-        taken = [
-            link.delay_ns + -(-_FRAME_BYTES * 8_000_000_000 // link.rate_bps) for link in links
-        ]
+        frame = _FRAME_BYTES + self.paths.outer_bytes
+        taken = [link.delay_ns + -(-frame * 8_000_000_000 // link.rate_bps) for link in links]
         by_number = np.append(np.repeat(np.array(taken, dtype=np.int64), 2), 0)
         found: Ints = by_number[matrix].sum(axis=1, dtype=np.int64)
         return found

@@ -11,8 +11,10 @@ from analysis.predict.engines.packet.choices import NextHopChoices
 from analysis.predict.engines.packet.pairs import PairsOfEnds
 from analysis.predict.engines.paths import Paths
 from analysis.predict.engines.wire import Ints
+from analysis.predict.interface import PredictorError
 from simulation.columns import Column
 from topologies.routing.routes import compute_routes
+from topologies.spec.routing_section import Srv6
 
 _NONE = -1
 
@@ -40,6 +42,11 @@ class ChangingRoutes:
     def __post_init__(self) -> None:
         if len(self.withdrawn) < 2:
             return
+        if isinstance(self.paths.setting.fabric.choice, Srv6):
+            raise PredictorError(
+                "packet does not follow segments while links go down: a packet that is on its way "
+                "keeps its path"
+            )
         states = [self.paths, *(self._without(down) for down in self.withdrawn[1:])]
         if self.choices.are_any:
             self._choose(states)
