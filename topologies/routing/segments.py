@@ -63,8 +63,8 @@ class Segments:
         return self._onward[key]
 
     def carrier(self, path: Path) -> IPv6Address:
-        """The destination that the source writes for a path. Raises ValueError for one of more nodes
-        than a carrier has room for."""
+        """The destination that the source writes for a path. Raises ValueError for one with more
+        nodes than a carrier has room for."""
         if len(path) > MOST_SEGMENTS:
             raise ValueError(f"{len(path)} micro-segments, of at most {MOST_SEGMENTS}")
         found = self._block
