@@ -3,7 +3,7 @@
 VENV := .venv
 GROUNDWIRE := $(VENV)/bin/groundwire
 
-.PHONY: help setup demo picture site gallery test wheel constraints lint types imports bench study claims hardware programs clean
+.PHONY: help setup demo picture site gallery test behaviour wheel constraints lint style types imports bench study claims hardware programs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,12 +24,16 @@ site: ## the documentation as a site, in build/site; needs what ./setup.sh test 
 gallery: setup ## run the experiments of docs/gallery.md and draw their pictures
 	@$(VENV)/bin/python -m testing.gallery
 
-# Guests keep virtual time, so they can share the machine. The native kernel runs in real time: alone.
+# Guests keep virtual time, so they can share the machine, also with mypy, which takes one core. The
+# native kernel runs in real time: alone.
 test: ## set up, then check style, types and behaviour
 	@./setup.sh test
-	@$(MAKE) --no-print-directory lint
-	@$(VENV)/bin/pytest -n auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder --ignore=tests/native
-	@$(VENV)/bin/pytest tests/native
+	@$(MAKE) --no-print-directory style
+	@$(MAKE) --no-print-directory -j3 types imports behaviour
+	@$(VENV)/bin/pytest tests/native -m 'not long and real_time'
+
+behaviour:
+	@$(VENV)/bin/pytest -n auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder -m 'not long and not real_time'
 
 wheel: setup ## one file, in dist/, with Groundwire and its built kernel: pip install it anywhere
 	@$(VENV)/bin/python -m emulator.virtual.building.wheel
@@ -41,10 +45,12 @@ constraints: setup ## renew constraints.txt, the versions that setup installs, b
 	@{ echo "# The versions that setup.sh installs. make constraints renews them."; \
 		grep -Ev '^(cuda|nvidia|triton)' $(VENV)/resolved.txt; } >constraints.txt  # torch names those itself
 
-lint: ## ruff, mypy --strict and the directions of imports
+lint: style ## ruff, mypy --strict and the directions of imports
+	@$(MAKE) --no-print-directory -j2 types imports
+
+style:
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
-	@$(MAKE) --no-print-directory -j2 types imports
 
 types:
 	@$(VENV)/bin/mypy

@@ -382,10 +382,12 @@ make_environment() {
     attempt "check the network; delete $venv and try again" "$venv/bin/pip" install --no-compile --progress-bar off -c constraints.txt -e ".$extras"
     # A guest cannot write into the clone, so it compiles anew what nobody has compiled before. That
     # costs time and nothing else, and so does a failure here. pip would compile on one core. What only
-    # the host imports compiles itself when it is first used.
+    # the host imports compiles itself when it is first used, and so do tests of packages.
+    local hosts='ansible|asyncssh|dask|distributed|mypy|pandas|pip|pyarrow|pymdownx|ruamel|torchgen|tornado|virtualenv'
+    local never_in_a_guest="/site-packages/($hosts|.*/tests/|torch/testing/_internal/)"
     : >"$log"
     stage "compiling Python's files, so that no guest has to"
-    "$venv/bin/python" -m compileall -qq -j 0 -x '/site-packages/(ansible|dask|distributed|pandas|pyarrow)' "$venv/lib" topologies collectives workloads simulation analysis emulator groundwire || true
+    "$venv/bin/python" -m compileall -qq -j 0 -x "$never_in_a_guest" "$venv/lib" topologies collectives workloads simulation analysis emulator groundwire || true
     # Tests of virtual GPUs need their library. Others have it compiled by the first run that wants it.
     [ "$purpose" != test ] || stage "compiling the library of virtual GPUs"
     [ "$purpose" != test ] || "$venv/bin/python" -m workloads.virtual_gpu.building >/dev/null 2>&1 || true

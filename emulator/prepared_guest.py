@@ -46,6 +46,7 @@ class PreparedGuest:
     """The socket of a guest that stands still, and what its copies have."""
 
     socket: str
+    source: str
     kernel: str
     seed: int
     memory_bytes: int
@@ -59,6 +60,7 @@ class PreparedGuest:
         return (
             guest.prepares
             and spec.virtual.memory_bytes is None  # what is asked for is had
+            and self.source == str(SOURCE)  # the Groundwire that it has imported
             and (self.kernel, self.seed) == (kernel.key, guest.seed)
             and self.imports == guest.files.get(IMPORTING, "")
             and guest.memory_bytes <= self.memory_bytes
@@ -178,13 +180,23 @@ def _program(spec: Spec) -> tuple[EarlyImport | None, tuple[Path, ...]]:
     return early_import_of(spec, caller), caller.needed(workload)
 
 
+def telling(kernel: KernelImage, guest: GuestSpec, socket: Path) -> str:
+    """What `VARIABLE` has of a guest that stands still."""
+    found = PreparedGuest(
+        str(socket),
+        str(SOURCE),
+        kernel.key,
+        guest.seed,
+        guest.memory_bytes,
+        guest.open_files,
+        guest.files.get(IMPORTING, ""),
+    )
+    return json.dumps(asdict(found))
+
+
 @contextmanager
 def _told(kernel: KernelImage, guest: GuestSpec, socket: Path) -> Iterator[None]:
-    imports = guest.files.get(IMPORTING, "")
-    found = PreparedGuest(
-        str(socket), kernel.key, guest.seed, guest.memory_bytes, guest.open_files, imports
-    )
-    os.environ[VARIABLE] = json.dumps(asdict(found))
+    os.environ[VARIABLE] = telling(kernel, guest, socket)
     try:
         yield
     finally:

@@ -13,28 +13,57 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from emulator.virtual.boot import GuestSpec, run_guest
-from emulator.virtual.building.build import ensure_kernel
+from emulator.virtual.building.build import ensure_kernel, find_kernel
+from emulator.virtual.building.image import KernelImage
+from emulator.virtual.ending import GuestResult
 from emulator.virtual.failure import VirtualKernelError
+from emulator.virtual.standing import NoCopy
+
+if TYPE_CHECKING:
+    from tests.standing_guest import StandingGuest
 
 ROOT = Path(__file__).resolve().parents[1]
 _IN_GUEST = "GROUNDWIRE_TESTS_IN_GUEST"
 _REPORT = "groundwire-report "
 # All of them pass with 1 GB; a host should not be found too small for more than they need.
 _MEMORY_BYTES = 1_500_000_000
-# Without looking for garbage while it imports: that is a sixth of the time.
-_PYTEST = (
-    "import gc, sys; gc.disable(); import pytest, analysis.predict; gc.freeze(); gc.enable(); "
-    "sys.exit(pytest.main(sys.argv[1:]))"
-)
+# Without looking for garbage while it imports: that is a sixth of the time. A guest of which copies
+# run tests has their names when it goes on; files 3 and 4 are those of emulator/virtual/guest.py.
+_PLACE = "/run/tests"
+_ARGUMENTS = "arguments.json"
+_PYTEST = f"""
+import gc, json, os, sys
+gc.disable()
+import pytest, hypothesis, analysis.predict, testing.queue_lab
+gc.freeze()
+gc.enable()
+os.write(3, b"p")
+os.read(4, 1)
+os.closerange(3, 5)
+with open("{_PLACE}/{_ARGUMENTS}") as file:
+    arguments = json.load(file)
+sys.exit(pytest.main(arguments))
+"""
 _ROOMS_OF_RUNS = ("howto", "labs", "remote", "session", "studies", "virtual")
+_ROOMS_OF_COPIES = (
+    *("chakra", "collectives", "export", "howto", "labs", "partition", "ports", "predict"),
+    *("routing", "serving", "simulation", "topologies", "trace"),
+)
+"""Tests of runs in which a copy of a guest that stands serves as well as one of their own. In the
+others runs boot, or prepare guests themselves."""
+_RUN_BYTES = 2 * 10**9
+_RUN_FILES = 1024
 
 
 # How long an example takes says how busy the machine is, and nothing of what is tested.
@@ -90,8 +119,54 @@ else:
         item.session._setupstate.teardown_exact(nextitem)
         return True
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(item: pytest.Item) -> None:
+        from emulator.prepared_guest import VARIABLE
+
+        room = item.path.relative_to(ROOT / "tests").parts[0]
+        told = _runs_guest(item.config.stash) if room in _ROOMS_OF_COPIES else None
+        if told is None:
+            os.environ.pop(VARIABLE, None)
+        else:
+            os.environ[VARIABLE] = told
+
+    def pytest_unconfigure(config: pytest.Config) -> None:
+        for guest in config.stash.get(_GUESTS, {}).values():
+            if guest is not None:
+                guest.end()
+
 
 _REPORTS = pytest.StashKey[dict[str, list[pytest.TestReport]]]()
+_GUESTS = pytest.StashKey[dict[str, "StandingGuest | None"]]()
+_TOLD = pytest.StashKey["str | None"]()
+
+
+def _runs_guest(stash: pytest.Stash) -> str | None:
+    """What runs are told of the guest that stands for them; None without."""
+    if _TOLD not in stash:
+        from emulator.prepared_guest import experiment_guest, telling
+
+        kernel, told = find_kernel(), None
+        if kernel is not None:
+            guest = experiment_guest(None, _RUN_BYTES, _RUN_FILES, 1, prepares=True)
+            socket = _standing(stash, "runs", kernel, guest)
+            told = None if socket is None else telling(kernel, guest, socket)
+        stash[_TOLD] = told
+    return stash[_TOLD]
+
+
+def _standing(stash: pytest.Stash, kind: str, kernel: KernelImage, guest: GuestSpec) -> Path | None:
+    """The socket of this worker's guest of a kind; None where there is none."""
+    from tests.standing_guest import StandingGuest
+
+    guests = stash.setdefault(_GUESTS, {})
+    if kind not in guests:
+        try:
+            guests[kind] = StandingGuest(kernel, guest)
+        except VirtualKernelError:
+            guests[kind] = None
+    found = guests[kind]
+    return None if found is None else found.socket
 
 
 def _run_in_guest(
@@ -110,28 +185,18 @@ def _run_in_guest(
         else:
             said.append(line)
 
-    guest = GuestSpec(
-        argv=(
-            sys.executable,
-            "-c",
-            _PYTEST,
-            "-q",
-            "--capture=sys",
-            "-pno:cacheprovider",
-            "-pno:timeout",  # its clock would be the guest's; ours bounds the guest as a whole
-            "-m",
-            "",  # what is named here has been selected, also where our own default leaves it out
-            *(item.nodeid for item in items),
-        ),
-        environment={_IN_GUEST: "1", "PYTHONPATH": str(ROOT)},
-        directory=ROOT,
-        memory_bytes=_MEMORY_BYTES,
-        time_travel=not real_time,
-        stall_timeout_s=600,  # imports take no virtual time, and may take long on a busy machine
-    )
+    arguments = [
+        *("-q", "--capture=sys", "-pno:cacheprovider"),
+        "-pno:timeout",  # its clock would be the guest's; ours bounds the guest as a whole
+        # What is named has been selected, also where our own default leaves it out.
+        *("-m", "", *(item.nodeid for item in items)),
+    ]
     try:
         kernel = ensure_kernel(lambda line: print(line, file=sys.stderr))
-        ended = run_guest(kernel, guest, on_line, said.append)
+        with tempfile.TemporaryDirectory() as place:
+            Path(place, _ARGUMENTS).write_text(json.dumps(arguments))
+            guest = _tests_guest(real_time, Path(place))
+            ended = _run_guest(config, kernel, guest, on_line, said.append)
         story = "\n".join(
             [f"the guest ended: {ended.reason} {ended.message}", *ended.console, *said[-40:]]
         )
@@ -148,6 +213,37 @@ def _run_in_guest(
         ):
             found[item.nodeid] = [_unreached(item, outcome, story)]
     return found
+
+
+def _tests_guest(real_time: bool, place: Path) -> GuestSpec:
+    return GuestSpec(
+        argv=(sys.executable, "-c", _PYTEST),
+        environment={_IN_GUEST: "1", "PYTHONPATH": str(ROOT)},
+        directory=ROOT,
+        memory_bytes=_MEMORY_BYTES,
+        time_travel=not real_time,
+        stall_timeout_s=600,  # imports take no virtual time, and may take long on a busy machine
+        prepares=True,
+        places={place: _PLACE},
+    )
+
+
+def _run_guest(
+    config: pytest.Config,
+    kernel: KernelImage,
+    guest: GuestSpec,
+    on_line: Callable[[str], None],
+    on_error_line: Callable[[str], None],
+) -> GuestResult:
+    """In a copy of a guest that has imported pytest, where one is to be had: without time travel
+    there is none."""
+    socket = None
+    if guest.time_travel:
+        socket = _standing(config.stash, "tests", kernel, replace(guest, places={}))
+    if socket is not None:
+        with suppress(NoCopy):
+            return run_guest(kernel, replace(guest, copy_of=socket), on_line, on_error_line)
+    return run_guest(kernel, guest, on_line, on_error_line)
 
 
 def _unreached(item: pytest.Item, outcome: Any, story: str) -> pytest.TestReport:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.session.command import ROOT
+from tests.session.command import ROOT, forked
 
 FABRIC = """
 fabric: {kind: flat, hosts: 3, link: {rate: 100Gbps, delay: 500ns, mtu: 9000}}
@@ -21,12 +21,5 @@ def execute(
 ) -> subprocess.CompletedProcess[str]:
     """`groundwire exec ARGUMENTS` in a directory, with this Python first on PATH."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    return subprocess.run(
-        [sys.executable, "-m", "groundwire.cli", "exec", *arguments],
-        cwd=directory,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "PATH": path, "LANG": "C.UTF-8"},
-        capture_output=True,
-        text=True,
-        timeout=timeout_s,
-        check=False,
-    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PATH": path, "LANG": "C.UTF-8"}
+    return forked(["exec", *arguments], directory, environment, timeout_s)

@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.howto.workplace import NOT_RUN, ROOT, FreshClone, Workplace, blocks_of
+from tests.howto.workplace import (
+    NOT_RUN,
+    ROOT,
+    FreshClone,
+    Workplace,
+    blocks_of,
+    changes_groundwire,
+)
 from tests.remote.ssh_host import SshHost, User, missing
 from tests.remote.system import system_root
 from tests.remote.wheelhouse import make_wheels
@@ -42,7 +49,7 @@ def test_there_are_pages_and_each_has_something_to_run() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_works_from_its_start_to_its_end(page: Path, tmp_path: Path) -> None:
-    workplace = Workplace(tmp_path)
+    workplace = Workplace(tmp_path, own_code=changes_groundwire(page))
     _follow(workplace, page)
     assert workplace.left() == ""
 

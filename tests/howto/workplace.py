@@ -3,6 +3,7 @@ a clone of his own: files are written, differences applied and commands run in t
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -11,6 +12,9 @@ import sys
 import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
+
+from emulator.prepared_guest import VARIABLE
+from groundwire.rooms import ROOMS
 
 ROOT = Path(__file__).resolve().parents[2]
 NOT_RUN = "text"
@@ -23,6 +27,7 @@ if __name__ == "__main__":  # as pip writes it: processes that commands start im
     sys.exit(main())
 """
 
+_OWN = tuple(f"{room}/" for room in (*ROOMS, "labs"))
 _COMMANDS = {"groundwire": "groundwire.cli", "torchrun": "torch.distributed.run"}
 
 
@@ -62,20 +67,30 @@ def changed(text: str, difference: str, place: str) -> str:
     return text
 
 
+def changes_groundwire(page: Path) -> bool:
+    """Whether files of Groundwire's own are written or changed by the page."""
+    return any((block.file or "").startswith(_OWN) for block in blocks_of(page))
+
+
 class Workplace:
     """The copy, with a `.venv` that has this one's packages and takes others besides. Commands that
-    take minutes are left out."""
+    take minutes are left out.
+
+    Its commands are those of the copy with `own_code`, else of this clone: they are the same, and
+    runs may be in copies of the guest that stands for tests (tests/conftest.py).
+    """
 
     does_long = False
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(self, root: Path, *, own_code: bool = True) -> None:
+        self._root, self._own_code = root, own_code
         listed = ("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
         names = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout
         for name in filter(None, names.split("\0")):
             if (ROOT / name).is_file():  # not what is deleted but still in git's index
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, root / name)
+                self._copy_compiled(name)
         self._make_venv()
         self._git("init", "--quiet")
         self._git("add", "--all")
@@ -125,11 +140,21 @@ class Workplace:
         """The differences from the beginning, in git's words."""
         return self._git("status", "--porcelain")
 
+    def _copy_compiled(self, name: str) -> None:
+        """What Python has compiled of a file; a guest cannot write it."""
+        if not name.endswith(".py"):
+            return
+        compiled = Path(importlib.util.cache_from_source(name))
+        if (ROOT / compiled).is_file():
+            (self._root / compiled).parent.mkdir(exist_ok=True)
+            shutil.copy2(ROOT / compiled, self._root / compiled)
+
     def _make_venv(self) -> None:
         venv = self._root / ".venv"
         subprocess.run((sys.executable, "-m", "venv", "--without-pip", venv), check=True)
         packages = next((venv / "lib").glob("python3*/site-packages"))
-        paths = (self._root, sysconfig.get_path("purelib"))
+        code = self._root if self._own_code else ROOT
+        paths = (code, sysconfig.get_path("purelib"))
         (packages / "howto.pth").write_text("".join(f"{path}\n" for path in paths))
         for name, module in _COMMANDS.items():
             command = venv / "bin" / name
@@ -146,7 +171,7 @@ class Workplace:
         done = subprocess.run(
             argv,
             cwd=self._root,
-            env=_of_a_reader(),
+            env=_of_a_reader(with_guest=not self._own_code),
             input=text,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -172,13 +197,10 @@ class FreshClone(Workplace):
         assert done.returncode == 0, f"make demo: exit code {done.returncode}\n{done.stdout}"
 
 
-def _of_a_reader() -> dict[str, str]:
+def _of_a_reader(*, with_guest: bool = False) -> dict[str, str]:
     """The environment of somebody who has activated nothing, this test's own least of all."""
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in ("PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX")
-    }
+    without = {"PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX"} | (set() if with_guest else {VARIABLE})
+    environment = {name: value for name, value in os.environ.items() if name not in without}
     path = environment.get("PATH", os.defpath).split(":")
     environment["PATH"] = ":".join(each for each in path if each != sysconfig.get_path("scripts"))
     return environment

@@ -81,7 +81,7 @@ def test_a_train_at_line_rate_meets_no_queue_on_further_links(queue: dict[str, A
 @pytest.mark.parametrize("gbps", [1, 10, 100, 400, 800])
 def test_one_tcp_flow_gets_the_goodput_that_headers_leave(gbps: int, mtu: int) -> None:
     limit = gbps * 1e9 * (mtu - TCP_HEADERS) / (mtu + WIRE)
-    size_bytes = 10**9
+    size_bytes = 10**8
     with lab(line(1, rate=f"{gbps}Gbps", delay="1us", mtu=mtu)) as it:
         (flow,) = transfer(it, [("a", "b")], size_bytes)
         # Both ends of the interval are whole nanoseconds.

@@ -2,20 +2,116 @@
 
 from __future__ import annotations
 
+import atexit
 import json
+import os
+import select
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+_SERVER = "tests.session.command_server"
+
+
+class _Commands:
+    """The server of commands of this process: it starts with the first of them, and anew when one
+    could not be waited for."""
+
+    def __init__(self) -> None:
+        self._server: subprocess.Popen[str] | None = None
+
+    def run(
+        self, arguments: list[str], directory: Path, environment: Mapping[str, str], limit_s: float
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end. Raises TimeoutExpired after it was killed."""
+        with tempfile.TemporaryDirectory() as place:
+            outputs = [Path(place, name) for name in ("stdout", "stderr")]
+            for output in outputs:
+                output.touch()
+            order = {
+                "arguments": arguments,
+                "directory": str(directory),
+                "environment": dict(environment),
+                "stdout": str(outputs[0]),
+                "stderr": str(outputs[1]),
+            }
+            status = self._ended(json.dumps(order), arguments, limit_s)
+            said = [output.read_text() for output in outputs]
+        return subprocess.CompletedProcess(arguments, status, *said)
+
+    def _ended(self, order: str, arguments: list[str], limit_s: float) -> int:
+        server = self._server or self._started()
+        assert server.stdin is not None and server.stdout is not None
+        child = None
+        try:
+            print(order, file=server.stdin, flush=True)
+            child = int(server.stdout.readline())
+            if not _has_ended(child, limit_s):
+                raise subprocess.TimeoutExpired(arguments, limit_s)
+            return int(server.stdout.readline())
+        except BaseException:
+            if child is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(child, signal.SIGKILL)
+            self.end()
+            raise
+
+    def _started(self) -> subprocess.Popen[str]:
+        self._server = subprocess.Popen(
+            [sys.executable, "-m", _SERVER],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        atexit.register(self.end)
+        return self._server
+
+    def end(self) -> None:
+        """End the server; the next command starts another."""
+        if self._server is not None:
+            self._server.kill()
+            self._server.communicate()
+            self._server = None
+            atexit.unregister(self.end)
+
+
+def _has_ended(process: int, limit_s: float) -> bool:
+    """Wait for a process that is not ours; whether it ends within the limit."""
+    try:
+        ending = os.pidfd_open(process)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([ending], [], [], limit_s)[0])
+    finally:
+        os.close(ending)
+
+
+_commands = _Commands()
+
+
+def forked(
+    arguments: list[str], directory: Path, environment: Mapping[str, str], timeout_s: float
+) -> subprocess.CompletedProcess[str]:
+    """Run `groundwire ARGUMENTS` in a directory, in a process forked from one that has imported
+    Groundwire."""
+    return _commands.run(arguments, directory, environment, timeout_s)
 
 
 def groundwire(
     *arguments: str | Path, clone: Path = ROOT, timeout_s: float = 800
 ) -> subprocess.CompletedProcess[str]:
     """Run `groundwire ARGUMENTS` in that clone; returns what it printed and its exit code."""
+    if clone == ROOT:
+        return forked([*map(str, arguments)], ROOT, os.environ, timeout_s)
     return subprocess.run(
         [sys.executable, "-m", "groundwire.cli", *map(str, arguments)],
         cwd=clone,
