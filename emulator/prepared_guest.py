@@ -181,7 +181,7 @@ def _program(spec: Spec) -> tuple[EarlyImport | None, tuple[Path, ...]]:
 
 
 def telling(kernel: KernelImage, guest: GuestSpec, socket: Path) -> str:
-    """What `VARIABLE` has of a guest that stands still."""
+    """The value of `VARIABLE` for a guest that stands still."""
     found = PreparedGuest(
         str(socket),
         str(SOURCE),

@@ -142,7 +142,7 @@ _TOLD = pytest.StashKey["str | None"]()
 
 
 def _runs_guest(stash: pytest.Stash) -> str | None:
-    """What runs are told of the guest that stands for them; None without."""
+    """The words by which runs find the guest that stands for them; None without."""
     if _TOLD not in stash:
         from emulator.prepared_guest import experiment_guest, telling
 
@@ -188,7 +188,7 @@ def _run_in_guest(
     arguments = [
         *("-q", "--capture=sys", "-pno:cacheprovider"),
         "-pno:timeout",  # its clock would be the guest's; ours bounds the guest as a whole
-        # What is named has been selected, also where our own default leaves it out.
+        # All that is named has been selected, also where our own default leaves it out.
         *("-m", "", *(item.nodeid for item in items)),
     ]
     try:

@@ -141,7 +141,7 @@ class Workplace:
         return self._git("status", "--porcelain")
 
     def _copy_compiled(self, name: str) -> None:
-        """What Python has compiled of a file; a guest cannot write it."""
+        """Copy the code that Python has compiled of a file; a guest cannot write it."""
         if not name.endswith(".py"):
             return
         compiled = Path(importlib.util.cache_from_source(name))
