@@ -32,8 +32,8 @@ test: ## set up, then check style, types and behaviour
 	@$(MAKE) --no-print-directory -j3 types imports behaviour
 	@$(VENV)/bin/pytest tests/native -m 'not long and real_time'
 
-behaviour:
-	@$(VENV)/bin/pytest -n auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder -m 'not long and not real_time'
+behaviour: # without make's own variables, as some tests run make
+	@MAKEFLAGS= MFLAGS= $(VENV)/bin/pytest -n auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder -m 'not long and not real_time'
 
 wheel: setup ## one file, in dist/, with Groundwire and its built kernel: pip install it anywhere
 	@$(VENV)/bin/python -m emulator.virtual.building.wheel

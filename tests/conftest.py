@@ -57,11 +57,11 @@ sys.exit(pytest.main(arguments))
 """
 _ROOMS_OF_RUNS = ("howto", "labs", "remote", "session", "studies", "virtual")
 _ROOMS_OF_COPIES = (
-    *("chakra", "collectives", "export", "howto", "labs", "partition", "ports", "predict"),
-    *("routing", "serving", "simulation", "topologies", "trace"),
+    *("chakra", "collectives", "export", "howto", "labs", "partition", "ports", "predict", "ranks"),
+    *("report", "routing", "serving", "simulation", "topologies", "trace"),
 )
 """Tests of runs in which a copy of a guest that stands serves as well as one of their own. In the
-others runs boot, or prepare guests themselves."""
+others runs boot, or prepare guests themselves, but for modules with the mark `copies`."""
 _RUN_BYTES = 2 * 10**9
 _RUN_FILES = 1024
 
@@ -75,6 +75,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # A shell's background ignores it, and everything that tests start would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "guest: runs as root inside the virtual kernel")
+    config.addinivalue_line(
+        "markers", "copies: its runs may go on in copies of a guest that stands"
+    )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -124,11 +127,12 @@ else:
         from emulator.prepared_guest import VARIABLE
 
         room = item.path.relative_to(ROOT / "tests").parts[0]
-        told = _runs_guest(item.config.stash) if room in _ROOMS_OF_COPIES else None
-        if told is None:
-            os.environ.pop(VARIABLE, None)
-        else:
+        copies = room in _ROOMS_OF_COPIES or item.get_closest_marker("copies")
+        told = _runs_guest(item.config.stash) if copies else None
+        if told is not None:
             os.environ[VARIABLE] = told
+        elif os.environ.get(VARIABLE) == item.config.stash.get(_TOLD, None):  # no test's own
+            os.environ.pop(VARIABLE, None)
 
     def pytest_unconfigure(config: pytest.Config) -> None:
         for guest in config.stash.get(_GUESTS, {}).values():

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.session.command import groundwire, result_of
+
+pytestmark = pytest.mark.copies
 
 RANKS, SIZE_BYTES, MTU, GBPS, DELAY_NS, HOPS = 8, 8_000_000, 9000, 100, 1000, 2
 _SPEC = """

@@ -12,6 +12,8 @@ import pytest
 from tests.session.command import groundwire
 from tests.traced import skip_where_traced
 
+pytestmark = pytest.mark.copies
+
 # A Gloo message costs more than its packets do, so all runs have messages of one size.
 MESSAGE_BYTES = 48_000
 _SPEC = """

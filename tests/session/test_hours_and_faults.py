@@ -9,6 +9,8 @@ import pytest
 
 from tests.session.command import groundwire
 
+pytestmark = pytest.mark.copies
+
 _TWO = "fabric: {kind: flat, hosts: 2, link: {rate: 10Gbps, delay: 1us, mtu: 1500}}\n"
 _REDUCE = "{kind: collectives, ranks: 2, operations: [{kind: all_reduce, size: 64KB}]}"
 _LOST = """

@@ -10,6 +10,8 @@ import pytest
 from analysis.runs.run import load_run
 from tests.session.command import run_spec
 
+pytestmark = pytest.mark.copies
+
 SPEC = """
 name: table
 fabric: {kind: rails, servers: 2, hosts_per_server: 2, links: {scale-up: {rate: 400Gbps}}}

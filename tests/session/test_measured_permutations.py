@@ -10,6 +10,8 @@ from analysis.compare.comparison import compare
 from analysis.runs.run import load_run
 from tests.session.command import groundwire
 
+pytestmark = pytest.mark.copies
+
 SIZE_BYTES, MTU, GBPS, LEAF = 2_000_000, 9000, 100, 4
 # One spine: whatever crosses it leaves its leaf by one port. Windows and buffers do not limit.
 _SPEC = f"""

@@ -9,13 +9,20 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import emulator.prepared_guest
 import emulator.virtual.boot
-from emulator.prepared_guest import SOURCE, guest_prepared, prepared_guest
+from emulator.prepared_guest import (
+    SOURCE,
+    experiment_guest,
+    guest_prepared,
+    open_files,
+    prepared_guest,
+)
 from emulator.progress import Progress
 from emulator.session import run_session
 from emulator.virtual.building.build import ensure_kernel
@@ -82,6 +89,15 @@ def test_copies_leave_the_bytes_of_a_guest_of_their_own(
     for name in ("first", "second"):
         run_session(_spec(), "virtual", tmp_path / name, _ignore)
         assert _files(tmp_path / name) == own
+
+
+def test_another_clone_gets_no_copy(prepared: Path, tmp_path: Path) -> None:
+    """It has imported this Groundwire."""
+    found, kernel, spec = prepared_guest(), ensure_kernel(print), _spec()
+    assert found is not None
+    guest = experiment_guest(tmp_path, 10**8, open_files(spec), spec.seed, prepares=True)
+    assert found.serves(spec, kernel, guest)
+    assert not replace(found, source=str(tmp_path)).serves(spec, kernel, guest)
 
 
 _MEETS = """

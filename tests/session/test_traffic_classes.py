@@ -12,6 +12,8 @@ import pytest
 from analysis.decode.tcp.pcap import read_pcap
 from tests.session.command import groundwire, result_of, run_spec
 
+pytestmark = pytest.mark.copies
+
 _SPEC = """
 name: classes
 fabric:

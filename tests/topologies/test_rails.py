@@ -136,7 +136,7 @@ def test_a_nic_that_is_down_is_gone_round_by_a_neighbours() -> None:
 
 
 def test_tables_of_a_large_system_are_small() -> None:
-    raw = {"kind": "rails", "servers": 128, "hosts_per_server": 8}
+    raw = {"kind": "rails", "servers": 64, "hosts_per_server": 8}
     for pxn, spines in ((True, 0), (False, 4)):
         tables = compute_routes(fabric_of(raw | {"pxn": pxn, "spines": spines})).tables
         assert len(tables["h9"]) <= 24

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from pathlib import Path
 
@@ -90,7 +91,8 @@ def test_two_guests_at_once_do_not_meet(guest: Guest) -> None:
 
 
 # $0 is an empty directory. The root of what is run there has copies on write of the directories
-# that a guest needs, and no others of ours: whatever is done to a file in them is in `upper` alone.
+# that a guest needs, which are $1 without those in $2, and no others of ours: whatever is done to a
+# file in them is in `upper` alone.
 SACRIFICIAL_ROOT = """
 copy() {
     test -e "root$1" && return  # in a directory that is there
@@ -103,13 +105,15 @@ make() {
         if test -L "$each"; then cp -a "$each" root; else copy "$each"; fi || return
     done
     for each in /usr /etc $1; do copy "$each" || return; done
-    for each in share include src; do mount -t tmpfs tmpfs "root/usr/$each" || return; done
+    for each in /usr/share /usr/include /usr/src $2; do
+        test ! -d "root$each" || mount -t tmpfs tmpfs "root$each" || return
+    done
     cd root && mkdir -p given proc dev tmp run sys && touch sacrificial given/file &&
     mount -t proc proc proc && mount -t tmpfs tmpfs dev && mkdir dev/shm &&
     mknod -m 666 dev/null c 1 3 && mknod -m 666 dev/zero c 1 5 && mknod -m 666 dev/urandom c 1 9
 }
 make "$@" || exit 77
-shift
+shift 2
 chroot . "$@" || exit
 cd .. && find root/given root/sacrificial -printf '%y %f\\n' && find upper ! -type d
 """
@@ -134,8 +138,10 @@ def test_removing_the_root_removes_nothing(kernel: KernelImage, tmp_path: Path) 
         pytest.skip("this user may not have mounts of its own")
     program = (sys.executable, "-c", REMOVE_ROOT, kernel.path, kernel.symbols)
     needed = f"{ROOT} {kernel.path.parent} {sys.base_prefix} {sys.prefix}"
+    # Tens of thousands of files more, each of which `rm` would try to remove.
+    hidden = f"{sysconfig.get_path('purelib')} {ROOT}/.git"
     done = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", SACRIFICIAL_ROOT, tmp_path, needed, *program],
+        ["unshare", "--mount", "sh", "-c", SACRIFICIAL_ROOT, tmp_path, needed, hidden, *program],
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True, text=True,
     )  # fmt: skip
