@@ -172,11 +172,11 @@ MISTAKES = {
     ),
     "routing by segments": (
         "routing: ecmp",
-        "routing: {kind: srv6}",
+        "routing: {kind: srv6, block: 'ff00::/32'}",
         8,
-        "fabric.routing",
-        "srv6",
-        "by its ports with source",
+        "fabric.routing.block",
+        "ff00::/32",
+        "of 32 bits that is not multicast",
     ),
     "torus axis of 1": (
         FABRIC,
