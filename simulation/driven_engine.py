@@ -6,21 +6,13 @@ from __future__ import annotations
 import struct
 import subprocess
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from enum import IntEnum
 from types import TracebackType
 
 import numpy as np
 
-from collectives.schedule.operations import (
-    Await,
-    CompiledPrograms,
-    Mark,
-    Operation,
-    Pause,
-    Start,
-)
 from simulation.building import engine_environment, engine_program
 from simulation.columns import Column, pack, unpack
 from simulation.failure import SimulationError
@@ -49,64 +41,6 @@ _COMMAND = struct.Struct("<6q")
 _REPORT = struct.Struct("<4q")
 _CALLS = 1
 """`Serving::Reported`: a callback is due; else what was asked for is done."""
-
-
-RECEIVES_FIRST, SENDS_FIRST, WAITS, MARKS, WAITS_FOR_MARK, SLEEPS = range(6)
-"""`Part::Kind` of engine/parts.hpp."""
-
-
-def part_words(
-    programs: CompiledPrograms, numbers: Sequence[int], members: Mapping[int, int]
-) -> list[int]:
-    """A rank's part of a compiled schedule, as the engine has it: its programs, by their numbers.
-    `members` has the position of each end among the ranks of the collective; tags are the numbers
-    of messages. Raises TypeError for an operation of switches, or of several collectives."""
-    known: dict[int, int] = {}
-    marks: dict[int, int] = {}
-    threads: list[int] = []
-    for number in numbers:
-        steps = [
-            step
-            for operation in programs.programs[number]
-            for step in _steps(operation, known, marks)
-        ]
-        threads.append(len(steps))
-        for step in steps:
-            threads += step
-    found = [len(known)]
-    for each in known:
-        ends = members[programs.source[each]], members[programs.destination[each]]
-        found += (*ends, each, programs.size_bytes[each])
-    return found + threads
-
-
-def _steps(
-    operation: Operation, known: dict[int, int], marks: dict[int, int]
-) -> Iterator[list[int]]:
-    """The steps of an operation; messages and marks are numbered as they come."""
-    match operation:
-        case Start(sends, receives, sends_first):
-            yield _of_messages(
-                SENDS_FIRST if sends_first else RECEIVES_FIRST, sends, receives, known
-            )
-        case Await(sends, receives, awaited):
-            for mark in awaited:
-                yield [WAITS_FOR_MARK, marks.setdefault(mark, len(marks))]
-            if sends or receives:
-                yield _of_messages(WAITS, sends, receives, known)
-        case Mark(number):
-            yield [MARKS, marks.setdefault(number, len(marks))]
-        case Pause(duration_ns):
-            yield [SLEEPS, round(duration_ns)]
-        case _:
-            raise TypeError(f"no post, wait, mark or pause: {operation!r}")
-
-
-def _of_messages(
-    kind: int, sends: Sequence[int], receives: Sequence[int], known: dict[int, int]
-) -> list[int]:
-    messages = (known.setdefault(each, len(known)) for each in (*sends, *receives))
-    return [kind, len(sends), len(receives), *messages]
 
 
 def driven(scenario: Mapping[str, Column], *, announced: bool = True) -> dict[str, Column]:
@@ -192,21 +126,24 @@ class DrivenEngine:
         self._post(_Command.RECEIVE, source, destination, tag, size_bytes, then)
 
     def part(self, words: Sequence[int]) -> int:
-        """Tell what a rank does in a collective (`part_words`); its number, for `begin`."""
+        """Tell what a rank does in a collective (`PartsOfRanks`); its number, for `begin`."""
         number = self._parts
         self._parts += 1
         self._command(_Command.PART, 0, 0, number, len(words), -1)
         self._commands += array("q", words).tobytes()
         return number
 
-    def begin(self, part: int, ranks: Sequence[int], first_tag: int, then: Callback) -> None:
+    def begin(
+        self, part: int, ranks: Sequence[int], first_tag: int, then: Callback, pool: int = 0
+    ) -> None:
         """Have a rank do its part in a collective of these ranks, whose tags count from
         `first_tag`; `then` is called once it has done it. Others may use those tags at other
-        times, or between other ranks."""
+        times, or between other ranks. A rank's chunks take the threads that those of this `pool`
+        before them have left."""
         number = self._numbers
         self._numbers += 1
         self._callbacks[number] = then
-        self._command(_Command.BEGIN, part, 0, first_tag, len(ranks), number)
+        self._command(_Command.BEGIN, part, pool, first_tag, len(ranks), number)
         self._commands += array("q", ranks).tobytes()
 
     def schedule(self, delay_ns: int, then: Callback) -> None:

@@ -43,6 +43,7 @@ def setting_of(run: Run) -> Setting:
     transport = Transport.of(run.spec)
     sockets = [*_socket_ports(run)]
     carried = [] if transport.carrier is None else list(_carrier_ports(run, transport.carrier))
+    handshakes = [*_handshakes(run)]
     return Setting(
         run.fabric,
         run.routes,
@@ -60,11 +61,8 @@ def setting_of(run: Run) -> Setting:
         joined_ns={
             log.rank: joined for log in run.ranks if (joined := _joined_ns(log)) is not None
         },
-        handshakes_us={
-            (log.rank, one.peer): (one.handshake_us, one.greeting_us or 0)
-            for log in run.ranks
-            for one in log.handshakes
-        },
+        handshakes_us=_first_ports(handshakes),
+        group_handshakes_us=_group_ports(handshakes),
     )
 
 
@@ -101,6 +99,14 @@ def _socket_ports(run: Run) -> Iterator[_End[tuple[int, int]]]:
     for log in run.ranks:
         for one in log.connections:
             ends = (log.rank, one.peer), (one.port, one.peer_port)
+            yield *named_connection(one.group), *ends
+
+
+def _handshakes(run: Run) -> Iterator[_End[tuple[int, int]]]:
+    """Each rank's end of each connection by TCP: its round trips, in place of ports."""
+    for log in run.ranks:
+        for one in log.handshakes:
+            ends = (log.rank, one.peer), (one.handshake_us, one.greeting_us or 0)
             yield *named_connection(one.group), *ends
 
 

@@ -33,10 +33,11 @@ class ConnectionRecord(Record):
 
 
 class HandshakeRecord(Record):
-    """Round trips of this rank's end of its connection with another, of the default group, as TCP
-    measured them: of the handshake, and of what the rank that connects sends first."""
+    """Round trips of this rank's end of its connection with another, for a group's messages, as
+    TCP measured them: of the handshake, and of what the rank that connects sends first."""
 
     event: Literal["handshake"]
+    group: str = "default"
     peer: int
     handshake_us: int
     greeting_us: int | None

@@ -48,29 +48,37 @@ class DrivenNetwork : private Driver {
         int32_t source, destination;
         int64_t tag, size_bytes;
         Callback then;
+        bool at_once = false;
     };
     void send(std::vector<Send> sends) {
         std::vector<int32_t> messages;
         for (Send& each : sends) {
             messages.push_back(meet(each.source, each.destination, each.tag, each.size_bytes, sends_, receives_));
-            ends_[size_t(messages.back())].sent = std::move(each.then);
+            Ends& ends = ends_[size_t(messages.back())];
+            ends.sent = std::move(each.then);
+            ends.sent_at_once = each.at_once;
         }
         programs_.post_sends({messages.data(), messages.size()}, now_);
     }
     // Posts a receive; `then` is called once the message is there.
-    void receive(int32_t source, int32_t destination, int64_t tag, int64_t size_bytes, Callback then = {}) {
+    void receive(int32_t source, int32_t destination, int64_t tag, int64_t size_bytes, Callback then = {},
+                 bool at_once = false) {
         int32_t message = meet(source, destination, tag, size_bytes, receives_, sends_);
         Ends& ends = ends_[size_t(message)];
         ends.received = std::move(then);
+        ends.received_at_once = at_once;
         ends.is_awaited = true;
         if (programs_.is_received(message)) has_received(message, now_);
         else programs_.post_receive(message, now_);
     }
     // Begins what a rank does in a collective of these ranks, whose tags count from `first_tag`; `then` is called once
-    // it is over. Throws BadScenario, as `send` does.
-    void begin(std::shared_ptr<const Part> part, std::vector<int32_t> ranks, int64_t first_tag, Callback then) {
+    // it is over. Parts of one `pool` have their threads from one to the next. Throws BadScenario, as `send` does.
+    void begin(std::shared_ptr<const Part> part, std::vector<int32_t> ranks, int64_t first_tag, int64_t pool,
+               Callback then) {
+        std::shared_ptr<int32_t>& idle = pools_[pool];
+        if (!idle) idle = std::make_shared<int32_t>(0);
         told_.push_back([running = std::make_shared<RunningPart<DrivenNetwork>>(
-                             *this, std::move(part), std::move(ranks), first_tag, std::move(then))] { running->go_on(); });
+                             *this, std::move(part), std::move(ranks), first_tag, idle, std::move(then))] { running->begin(); });
     }
     // Has something called so much later.
     void schedule(Time delay_ns, Callback then) { set(delay_ns, std::move(then), false); }
@@ -104,9 +112,12 @@ class DrivenNetwork : private Driver {
     void write_timeline(FILE* to, double processor_s) const { simulation_.write_timeline(to, processor_s); }
 
   private:
+    friend class RunningPart<DrivenNetwork>;
+    // A callback may be called at once, within whatever has it called, where it does no more than its part.
     struct Ends {
         Callback sent, received;
         bool is_awaited = false;  // whether its receive is posted
+        bool sent_at_once = false, received_at_once = false;
         int untold = 2;
     };
     struct Key {
@@ -166,14 +177,18 @@ class DrivenNetwork : private Driver {
         free_timers_.push_back(size_t(what));
         tell(std::move(timers_[size_t(what)]));
     }
-    void has_sent(int32_t message, Time) override { is_over(message, std::move(ends_[size_t(message)].sent)); }
+    void has_sent(int32_t message, Time) override {
+        Ends& ends = ends_[size_t(message)];
+        is_over(message, std::move(ends.sent), ends.sent_at_once);
+    }
     void has_received(int32_t message, Time) override {
         Ends& ends = ends_[size_t(message)];
-        if (ends.is_awaited) is_over(message, std::move(ends.received));
+        if (ends.is_awaited) is_over(message, std::move(ends.received), ends.received_at_once);
     }
-    void is_over(int32_t message, Callback then) {
+    void is_over(int32_t message, Callback then, bool at_once) {
         if (!--ends_[size_t(message)].untold) programs_.drop(message);
-        tell(std::move(then));
+        if (at_once) then();
+        else tell(std::move(then));
     }
     // A callback that is due while another one is at work, or while nobody runs the network, comes after that.
     void tell(Callback then) {
@@ -201,6 +216,7 @@ class DrivenNetwork : private Driver {
     std::vector<Callback> timers_;
     std::vector<size_t> free_timers_;
     std::deque<Callback> told_;
+    std::unordered_map<int64_t, std::shared_ptr<int32_t>> pools_;  // of each how many threads are idle
     Time now_ = 0;
     bool runs_ = false, delivers_ = false, stops_ = false;
 };

@@ -4,18 +4,25 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "columns.hpp"
 
 // A part as it comes in 64-bit words: the count of messages; for each its source, its destination (positions among
-// the ranks of the collective), its tag and its bytes; then threads, which go on beside each other. A thread: the count
-// of its steps, and these. A step: its kind; of messages the counts of its sends and of its receives, and these
-// messages; else one word: a mark, or a time in nanoseconds.
+// the ranks of the collective), its tag and its bytes; the count of chunks, and how many of them are under way at
+// once (0: all); then threads, which go on beside each other. A thread: the count of its steps, and these. A step: its
+// kind; of messages the counts of its sends and of its receives, and these messages; else one word: a mark, a time in
+// nanoseconds, or the chunk that ends.
+//
+// Chunk c begins by mark 2c. Where the rank has no idle thread for it, mark 2c + 1 has those of its further threads come
+// up with it; else the chunk's own thread makes that mark.
 struct Part {
-    enum Kind : int64_t { kReceivesFirst = 0, kSendsFirst, kWaits, kMarks, kWaitsForMark, kSleeps };
+    enum Kind : int64_t { kReceivesFirst = 0, kSendsFirst, kWaits, kMarks, kWaitsForMark, kSleeps, kEnds };
     struct Message {
         int32_t source, destination;
         int64_t tag, size_bytes;
@@ -28,6 +35,7 @@ struct Part {
     };
     using Thread = std::vector<Step>;
     std::vector<Message> messages;
+    size_t chunks = 0, in_flight = 0;
     std::vector<Thread> threads;
     size_t marks = 0;  // how many there are
 
@@ -46,15 +54,22 @@ struct Part {
             each.tag = next();
             each.size_bytes = next();
         }
+        made.chunks = count(next(), words.size());
+        made.in_flight = count(next(), kLongest);
+        made.marks = 2 * made.chunks;
         while (at < words.size()) {
             made.threads.emplace_back(count(next(), words.size()));
             for (Step& step : made.threads.back()) {
                 step.kind = Kind(next());
-                if (step.kind < kReceivesFirst || step.kind > kSleeps)
-                    throw BadScenario("found a step of kind " + std::to_string(step.kind) + ", allowed 0 to 5");
+                if (step.kind < kReceivesFirst || step.kind > kEnds)
+                    throw BadScenario("found a step of kind " + std::to_string(step.kind) + ", allowed 0 to 6");
                 if (!step.is_of_messages()) {
                     step.word = int64_t(count(next(), step.kind == kSleeps ? kLongest : words.size()));
-                    if (step.kind != kSleeps) made.marks = std::max(made.marks, size_t(step.word) + 1);
+                    if (step.kind == kMarks || step.kind == kWaitsForMark)
+                        made.marks = std::max(made.marks, size_t(step.word) + 1);
+                    if (step.kind == kEnds && size_t(step.word) >= made.chunks)
+                        throw BadScenario("found chunk " + std::to_string(step.word) + " of a part that has " +
+                                          std::to_string(made.chunks));
                     continue;
                 }
                 step.sends.resize(count(next(), words.size()));
@@ -80,17 +95,18 @@ struct Part {
     }
 };
 
-// A part that runs on a `DrivenNetwork`, which holds it by its callbacks. Its threads set out from the last one on, and
-// those that wait go on in that order, as programs do (programs.hpp).
+// A part that runs on a `DrivenNetwork`, which holds it by its callbacks. Threads set out, wait, wake each other and go
+// on in the order of programs.hpp: one runs at a time, until it waits.
 template <class Network>
 class RunningPart : public std::enable_shared_from_this<RunningPart<Network>> {
   public:
-    // Tags count from `first_tag`; `then` is called once the last step is over.
+    // Tags count from `first_tag`; `idle` counts the rank's idle threads. `then` is called once the last step is over.
     RunningPart(Network& network, std::shared_ptr<const Part> part, std::vector<int32_t> ranks, int64_t first_tag,
-                typename Network::Callback then)
+                std::shared_ptr<int32_t> idle, typename Network::Callback then)
         : network_(network), part_(std::move(part)), ranks_(std::move(ranks)), first_tag_(first_tag),
-          then_(std::move(then)), steps_(part_->threads.size()), asleep_(part_->threads.size()),
-          sent_(part_->messages.size()), received_(part_->messages.size()), marked_(part_->marks) {
+          idle_(std::move(idle)), then_(std::move(then)), threads_(part_->threads.size()), left_(threads_.size()),
+          sent_(part_->messages.size()), received_(part_->messages.size()), marked_(part_->marks),
+          sender_(part_->messages.size(), kNobody) {
         for (const Part::Message& each : part_->messages)
             for (int32_t end : {each.source, each.destination})
                 if (end < 0 || size_t(end) >= ranks_.size())
@@ -98,79 +114,168 @@ class RunningPart : public std::enable_shared_from_this<RunningPart<Network>> {
                                       std::to_string(ranks_.size()) + " ranks");
     }
 
-    void go_on() {
-        bool more = true;
-        while (more) {  // a mark may be what an earlier thread waits for
-            more = false;
-            for (size_t thread = steps_.size(); thread--;) more = go_on(thread) || more;
-        }
-        for (size_t thread = 0; thread < steps_.size(); ++thread)
-            if (steps_[thread] < part_->threads[thread].size() || asleep_[thread]) return;
-        if (!then_) return;
-        auto then = std::move(then_);
-        then_ = nullptr;
-        then();
+    // All threads set out, the last one first; then the rank begins its chunks.
+    void begin() {
+        for (size_t thread = threads_.size(); thread--;) advance(int32_t(thread));
+        if (part_->chunks) advance(kRank);
+        if (threads_.empty()) network_.tell(std::move(then_));
     }
 
   private:
+    enum : int32_t { kNobody = -1, kRank = -2 };
+    enum What : uint64_t { kSent, kReceived, kMarked };
     using Flags = std::vector<bool>;
+    struct Thread {
+        size_t at = 0;      // its next step
+        size_t waited = 0;  // of a wait, what is over already: that stays so
+        bool asleep = false, ended = false;
+    };
 
-    // Whether it has made a mark.
-    bool go_on(size_t thread) {
-        bool marks = false;
-        size_t& at = steps_[thread];
-        while (!asleep_[thread] && at < part_->threads[thread].size()) {
-            const Part::Step& step = part_->threads[thread][at];
-            if (step.kind == Part::kWaits && (!are_over(step.sends, sent_) || !are_over(step.receives, received_))) break;
-            if (step.kind == Part::kWaitsForMark && !marked_[size_t(step.word)]) break;
-            ++at;
-            if (step.kind == Part::kMarks) marks = marked_[size_t(step.word)] = true;
-            if (step.kind == Part::kSleeps) sleep(thread, step.word);
-            if (step.kind == Part::kSendsFirst) send(step.sends);
-            if (step.kind > Part::kSendsFirst) continue;
-            for (int32_t each : step.receives) {
-                const Part::Message& message = part_->messages[size_t(each)];
-                network_.receive(rank(message.source), rank(message.destination), first_tag_ + message.tag,
-                                 message.size_bytes, after(received_, each));
-            }
-            if (step.kind == Part::kReceivesFirst) send(step.sends);
+    void advance(int32_t thread) {
+        ready_.push_back(thread);
+        if (ready_.size() > 1) return;
+        while (!ready_.empty()) {
+            if (ready_.front() == kRank) begin_chunks();
+            else run_to_wait(ready_.front());
+            ready_.pop_front();
         }
-        return marks;
     }
-    void sleep(size_t thread, int64_t duration_ns) {
-        asleep_[thread] = true;
-        network_.sleep(duration_ns, [self = this->shared_from_this(), thread] {
-            self->asleep_[thread] = false;
-            self->go_on();
-        });
+    void run_to_wait(int32_t number) {
+        Thread& thread = threads_[size_t(number)];
+        const Part::Thread& steps = part_->threads[size_t(number)];
+        while (!thread.asleep && thread.at < steps.size()) {
+            const Part::Step& step = steps[thread.at];
+            if (!is_over(step, number)) return;
+            ++thread.at;
+            thread.waited = 0;
+            switch (step.kind) {
+                case Part::kReceivesFirst:
+                    receive(step.receives);
+                    send(step.sends, number);
+                    break;
+                case Part::kSendsFirst:
+                    send(step.sends, number);
+                    receive(step.receives);
+                    break;
+                case Part::kMarks:
+                    mark(size_t(step.word));
+                    break;
+                case Part::kSleeps:
+                    sleep(number, step.word);
+                    break;
+                case Part::kEnds:
+                    end_chunk();
+                    break;
+                case Part::kWaits:
+                case Part::kWaitsForMark:
+                    break;
+            }
+        }
+        if (thread.asleep || thread.ended) return;
+        thread.ended = true;
+        if (!--left_) network_.tell(std::move(then_));
     }
-    int32_t rank(int32_t member) const { return ranks_[size_t(member)]; }
-    static bool are_over(const std::vector<int32_t>& messages, const Flags& flags) {
-        for (int32_t each : messages)
-            if (!flags[size_t(each)]) return false;
+
+    // A chunk takes a thread that is idle, which wakes the further ones itself, or a new one, with which they come up.
+    void begin_chunks() {
+        while (begun_ < part_->chunks && (!part_->in_flight || under_way_ < part_->in_flight)) {
+            size_t chunk = begun_++;
+            ++under_way_;
+            mark(2 * chunk);
+            if (*idle_) --*idle_;
+            else mark(2 * chunk + 1);
+        }
+    }
+    void end_chunk() {
+        ++*idle_;
+        --under_way_;
+        begin_chunks();
+    }
+
+    // Whether a thread may take a step; else it is woken for another look.
+    bool is_over(const Part::Step& step, int32_t number) {
+        if (step.kind == Part::kWaitsForMark) {
+            if (!marked_[size_t(step.word)]) watch(kMarked, uint64_t(step.word), number);
+            return marked_[size_t(step.word)];
+        }
+        if (step.kind != Part::kWaits) return true;
+        size_t sends = step.sends.size();
+        for (size_t& place = threads_[size_t(number)].waited; place < sends + step.receives.size(); ++place) {
+            bool sent = place < sends;
+            size_t message = size_t(sent ? step.sends[place] : step.receives[place - sends]);
+            if (sent ? sent_[message] : received_[message]) continue;
+            if (!sent || sender_[message] != number) watch(sent ? kSent : kReceived, message, number);
+            return false;
+        }
         return true;
     }
-    void send(const std::vector<int32_t>& messages) {
+    void watch(What what, uint64_t number, int32_t thread) { watchers_[number << 2 | what].push_back(thread); }
+    // The thread that waited first goes on first.
+    void tell(What what, uint64_t number) {
+        auto found = watchers_.find(number << 2 | what);
+        if (found == watchers_.end()) return;
+        std::vector<int32_t> waited;
+        for (int32_t each : found->second)
+            if (std::find(waited.begin(), waited.end(), each) == waited.end()) waited.push_back(each);
+        watchers_.erase(found);
+        for (int32_t each : waited) wake(each);
+    }
+    void wake(int32_t thread) {
+        const Part::Thread& steps = part_->threads[size_t(thread)];
+        size_t at = threads_[size_t(thread)].at;
+        if (at < steps.size() && (steps[at].kind == Part::kWaits || steps[at].kind == Part::kWaitsForMark)) advance(thread);
+    }
+    void mark(size_t number) {
+        marked_[number] = true;
+        tell(kMarked, number);
+    }
+    void sleep(int32_t thread, int64_t duration_ns) {
+        threads_[size_t(thread)].asleep = true;
+        network_.sleep(duration_ns, [self = this->shared_from_this(), thread] {
+            self->threads_[size_t(thread)].asleep = false;
+            self->advance(thread);
+        });
+    }
+
+    int32_t rank(int32_t member) const { return ranks_[size_t(member)]; }
+    void receive(const std::vector<int32_t>& messages) {
+        for (int32_t each : messages) {
+            const Part::Message& message = part_->messages[size_t(each)];
+            auto then = [self = this->shared_from_this(), each] {
+                self->received_[size_t(each)] = true;
+                self->tell(kReceived, uint64_t(each));
+            };
+            network_.receive(rank(message.source), rank(message.destination), first_tag_ + message.tag, message.size_bytes,
+                             std::move(then), true);
+        }
+    }
+    void send(const std::vector<int32_t>& messages, int32_t thread) {
         std::vector<typename Network::Send> sends;
         for (int32_t each : messages) {
             const Part::Message& message = part_->messages[size_t(each)];
-            sends.push_back({rank(message.source), rank(message.destination), first_tag_ + message.tag,
-                             message.size_bytes, after(sent_, each)});
+            sender_[size_t(each)] = thread;
+            auto then = [self = this->shared_from_this(), each] {
+                self->sent_[size_t(each)] = true;
+                self->wake(self->sender_[size_t(each)]);
+                self->tell(kSent, uint64_t(each));
+            };
+            sends.push_back({rank(message.source), rank(message.destination), first_tag_ + message.tag, message.size_bytes,
+                             std::move(then), true});
         }
         network_.send(std::move(sends));
-    }
-    typename Network::Callback after(Flags& flags, int32_t message) {
-        return [self = this->shared_from_this(), &flags, message] {
-            flags[size_t(message)] = true;
-            self->go_on();
-        };
     }
 
     Network& network_;
     std::shared_ptr<const Part> part_;
     std::vector<int32_t> ranks_;
     int64_t first_tag_;
+    std::shared_ptr<int32_t> idle_;
     typename Network::Callback then_;
-    std::vector<size_t> steps_;  // of each thread the next one
-    Flags asleep_, sent_, received_, marked_;  // by thread, message and mark
+    std::vector<Thread> threads_;
+    size_t left_;  // threads that are not at their end
+    size_t begun_ = 0, under_way_ = 0;
+    Flags sent_, received_, marked_;  // by message, and by mark
+    std::vector<int32_t> sender_;     // the thread that sends each message
+    std::unordered_map<uint64_t, std::vector<int32_t>> watchers_;
+    std::deque<int32_t> ready_;
 };

@@ -41,8 +41,8 @@ class Serving {
     enum What : int64_t { kSend = 1, kReceive, kSchedule, kSleep, kRun, kStep, kGoOn, kFinish, kPart, kBegin, kRunToCall };
     enum Reported : int64_t { kCalls = 1, kIsOver };
     // `size` is one in bytes, a time in nanoseconds, or the count of the 64-bit words that follow: a part's, by which
-    // `tag` it is known from then on, or the ranks of a collective of which part `source` begins. `number` is that of a
-    // callback, -1 for none.
+    // `tag` it is known from then on, or the ranks of a collective of which part `source` begins, by threads of pool
+    // `destination`. `number` is that of a callback, -1 for none.
     struct Command {
         int64_t what, source, destination, tag, size, number;
     };
@@ -70,7 +70,8 @@ class Serving {
                 auto found = parts_.find(part);
                 if (found == parts_.end()) throw BadScenario("found no part " + std::to_string(part));
                 auto ranks = words(c.size);
-                return network_.begin(found->second, {ranks.begin(), ranks.end()}, first_tag, std::move(then));
+                return network_.begin(found->second, {ranks.begin(), ranks.end()}, first_tag, c.destination,
+                                      std::move(then));
             }
             default:
                 throw BadScenario("found command " + std::to_string(c.what) + " where none such is allowed");

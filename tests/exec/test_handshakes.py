@@ -7,7 +7,8 @@ import struct
 
 import pytest
 
-from workloads.execution.handshakes import Handshake, handshakes_here
+from workloads.execution.handshakes import HandshakesHere
+from workloads.observer.handshakes import Handshake
 
 _STORE = 1
 
@@ -21,13 +22,16 @@ def test_each_end_tells_what_it_measured() -> None:
             with accepted:
                 one.sendall(b"greeting")
                 accepted.recv(8)
-                found = handshakes_here(0, {0: "127.0.0.1", 1: "127.0.0.2"}, _STORE)
-                theirs = handshakes_here(1, {0: "127.0.0.1", 1: "127.0.0.2"}, _STORE)
+                addresses = {0: "127.0.0.1", 1: "127.0.0.2"}
+                here = HandshakesHere(0, addresses, _STORE)
+                found, again = here.of_new(), here.of_new()
+                theirs = HandshakesHere(1, addresses, _STORE).of_new()
                 (listens_us,) = struct.unpack_from("=I", _info(accepted), 68)
                 rtt_us, least_us = _round_trips(_info(one))
     if not found:
         pytest.skip("the kernel does not tell of connections (CONFIG_INET_DIAG)")
     assert found == {1: Handshake(listens_us, None)}
+    assert again == {}  # of connections that are new, those of a group that is made next
     (connects,) = theirs.values()
     assert connects.greeting_us is not None
     assert min(connects.handshake_us, connects.greeting_us) == least_us
@@ -36,7 +40,7 @@ def test_each_end_tells_what_it_measured() -> None:
 
 
 def test_ranks_that_share_hosts_have_none() -> None:
-    assert handshakes_here(0, {0: "127.0.0.1", 1: "127.0.0.1"}, _STORE) == {}
+    assert HandshakesHere(0, {0: "127.0.0.1", 1: "127.0.0.1"}, _STORE).of_new() == {}
 
 
 def _info(end: socket.socket) -> bytes:

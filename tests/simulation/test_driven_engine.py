@@ -24,8 +24,8 @@ from analysis.predict.setting import setting_of_spec
 from collectives.kinds import Kind, Shape
 from collectives.schedule.gloo import GLOO
 from collectives.schedule.operations import Occupy
-from simulation.driven_engine import part_words
 from simulation.failure import SimulationError
+from simulation.parts import PartsOfRanks, part_words
 from tests.simulation.system_layer import SystemLayer
 from topologies.spec.spec import Spec, parse_spec
 from workloads.models.planned import planned_calls
@@ -145,7 +145,10 @@ def test_a_rank_s_part_that_is_told_at_once_takes_what_it_takes_in_a_scenario(
     [
         "{backend: programs, all_reduce: {algorithm: ring, chunks: 3}}",
         "{backend: programs, all_reduce: {algorithm: ring, channels: 2}, endpoint_delay: 2us}",
+        "{backend: programs, all_reduce: {algorithm: ring, chunks: 6}, in_flight: 2}",
         "{backend: programs, all_reduce: {algorithm: double-binary-tree}}",
+        "{backend: programs, all_reduce: {algorithm: double-binary-tree, chunks: 4}}",
+        "{backend: programs, all_reduce: {algorithm: double-binary-tree, chunks: 8}, in_flight: 3}",
         "{backend: programs, all_reduce: {algorithm: halving-doubling}}",
         "{backend: nccl, launch: 0ns}",
         "{backend: nccl}",
@@ -181,15 +184,14 @@ def _expect_parts_to_take_the_same(spec: Spec) -> None:
     calls = [GroupedCall(planned.call, "")] * 2
     acts: list[Act] = [PostCall(0), WaitForCall(0), Compute(5_000.0), PostCall(1), WaitForCall(1)]
     expected = Packet().run(Scenario(setting, calls, dict.fromkeys(range(ranks), acts)))
-    programs = planned.call.schedule.alone(planned.call.shape)
-    own = [[n for n, end in enumerate(programs.ends) if end == rank] for rank in range(ranks)]
-    members = {rank: rank for rank in range(ranks)}
     over: tuple[dict[int, int], ...] = ({}, {})
     with groundwire.drive(spec) as network:
-        parts = [network.part(part_words(programs, each, members)) for each in own]
+        told = PartsOfRanks.of(planned.call.schedule, planned.call.shape)
+        parts = [network.part(words) for words in told.words]
 
         def begin(call: int, rank: int) -> None:
-            network.begin(parts[rank], range(ranks), call * 1_000_000, partial(end, call, rank))
+            then = partial(end, call, rank)
+            network.begin(parts[rank], range(ranks), call * told.tags, then, pool=rank)
 
         def end(call: int, rank: int) -> None:
             over[call][rank] = network.now_ns
@@ -221,8 +223,9 @@ def test_time_goes_to_the_next_callback() -> None:
 def test_mistakes_in_parts_are_named() -> None:
     for words, said in (
         ([1, 0, 1, 0], "ends within a step"),
-        ([1, 0, 1, 0, 5, 1, 7, 0, 0], "found a step of kind 7, allowed 0 to 5"),
-        ([1, 0, 1, 0, 5, 1, 0, 1, 0, 3], "found message 3 of a part that has 1"),
+        ([1, 0, 1, 0, 5, 0, 0, 1, 7, 0, 0], "found a step of kind 7, allowed 0 to 6"),
+        ([1, 0, 1, 0, 5, 0, 0, 1, 0, 1, 0, 3], "found message 3 of a part that has 1"),
+        ([0, 2, 1, 1, 6, 2], "found chunk 2 of a part that has 2"),
         ([-1], "found a count of -1"),
     ):
         with groundwire.drive(_spec()) as network:
@@ -230,7 +233,7 @@ def test_mistakes_in_parts_are_named() -> None:
             with pytest.raises(SimulationError, match=said):
                 network.run()
     with groundwire.drive(_spec()) as network:
-        network.begin(network.part([1, 0, 2, 0, 5]), [0, 1], 0, lambda: None)
+        network.begin(network.part([1, 0, 2, 0, 5, 0, 0]), [0, 1], 0, lambda: None)
         with pytest.raises(SimulationError, match="found member 2 of a collective of 2 ranks"):
             network.run()
     with groundwire.drive(_spec()) as network:

@@ -187,7 +187,7 @@ def test_the_simulated_network_takes_what_the_emulated_takes(tmp_path: Path, mor
         wanted = times[row["group"], row["id"]]
         assert _algorithm(row) == _algorithm(wanted)
         if _algorithm(row) == "halving-doubling" and row["size_bytes"] > 10**6:
-            continue  # halves of two pairs share a port: a window more or less decides who waits
+            continue  # slow start ends at 17 segments one way and 39 the other, or at 17 both ways
         assert row["duration_ns"] == pytest.approx(wanted["duration_ns"], rel=0.01, abs=4_000), row
     assert _sent_bytes(tmp_path / "simulated") == pytest.approx(
         _sent_bytes(tmp_path / "emulated"), rel=0.02

@@ -438,6 +438,7 @@ def subgroups(
             group = groups.new_group(ranks, own)
             if me in ranks and not lazy:
                 log.connections(own, groups.ports(own))
+                log.handshakes(own, groups.handshakes())
             meshes = further_meshes(groups, log, own, ranks, me, connections, lazy=lazy)
             if me not in ranks:
                 continue
@@ -481,4 +482,5 @@ def further_meshes(
         found.append(group)
         if not lazy:
             log.connections(own, groups.ports(own))
+            log.handshakes(own, groups.handshakes())
     return found

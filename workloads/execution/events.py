@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from workloads.execution.handshakes import Handshake
 from workloads.execution.programs.engine import ChunkTimes
+from workloads.observer.handshakes import Handshake
 from workloads.observer.posts import Post, Posts
 
 _UNDER_WAY = 16
@@ -51,10 +51,11 @@ class EventLog:
                 }
             )
 
-    def handshakes(self, by_peer: Mapping[int, Handshake]) -> None:
-        """Round trips that TCP measured when the ranks of the default group connected."""
+    def handshakes(self, group: str, by_peer: Mapping[int, Handshake]) -> None:
+        """Round trips that TCP measured when the ranks of a group connected."""
         for peer, found in sorted(by_peer.items()):
-            self._add({"event": "handshake", "peer": peer} | asdict(found))
+            told = {"event": "handshake", "group": group, "peer": peer}
+            self._add(told | found._asdict())
 
     def end(self, event: str, group: str, peer: int, told: Mapping[str, Any]) -> None:
         """An end of this rank with another's, for a group's messages, such as a queue pair."""

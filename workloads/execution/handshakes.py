@@ -7,8 +7,9 @@ import socket
 import struct
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from ipaddress import IPv4Address
+
+from workloads.observer.handshakes import Handshake, handshake_of
 
 _NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY = 4, 20
 _NLM_F_REQUEST, _NLM_F_DUMP, _NLMSG_ERROR, _NLMSG_DONE = 0x1, 0x300, 2, 3
@@ -17,59 +18,34 @@ _INET_DIAG_INFO, _ESTABLISHED = 2, 1
 _HEADER_BYTES, _MESSAGE_BYTES = 16, 72
 """struct nlmsghdr; struct inet_diag_msg"""
 _RECEIVED_BYTES = 1 << 16
-_PACE = 80_000 * 200
-"""tcp_update_pacing_rate: 2 * 2^3 * 10^6 bytes of a segment over eighths of the smoothed round trip
-in microseconds, while the window is below half of ssthresh."""
 
 
-@dataclass(frozen=True, slots=True)
-class Handshake:
-    """Round trips in microseconds: of the handshake, and of the greeting's acknowledgement, at the
-    end that connected; None where it had not come, or where the end listened."""
+class HandshakesHere:
+    """Those of the connections of the calling thread's network namespace with the hosts of other
+    ranks. Each rank connects to those before it (gloo/context.cc)."""
 
-    handshake_us: int
-    greeting_us: int | None
+    def __init__(self, rank: int, addresses: Mapping[int, str], store_port: int) -> None:
+        self._rank, self._store_port = rank, store_port
+        self._peers = {IPv4Address(each): peer for peer, each in addresses.items() if peer != rank}
+        if len(set(addresses.values())) != len(addresses):
+            self._peers = {}
+        self._told: set[tuple[IPv4Address, int, int]] = set()
 
-
-def handshakes_here(
-    rank: int, addresses: Mapping[int, str], store_port: int
-) -> dict[int, Handshake]:
-    """By peer, of the connections of the calling thread's network namespace with the hosts of other
-    ranks, which are to be of one group that has just connected. Each rank connects to those before
-    it (gloo/context.cc). Nothing where ranks share hosts, or the kernel does not tell."""
-    if len(set(addresses.values())) != len(addresses):
-        return {}
-    peers = {IPv4Address(address): peer for peer, address in addresses.items() if peer != rank}
-    found: dict[int, Handshake] = {}
-    with suppress(OSError):
-        for port, peer_address, peer_port, info in _connections():
-            peer = peers.get(peer_address)
-            if peer is not None and store_port not in (port, peer_port):
-                found[peer] = _handshake(info, peer < rank)
-    return found
-
-
-def _handshake(info: bytes, connected: bool) -> Handshake:
-    """From struct tcp_info (include/uapi/linux/tcp.h). It has the smoothed round trip in whole
-    microseconds; its eighths are what the pacing rate goes by."""
-    segment_bytes, unacked = (struct.unpack_from("=I", info, at)[0] for at in (16, 24))
-    rtt_us, cwnd, least_us = (struct.unpack_from("=I", info, at)[0] for at in (68, 80, 148))
-    (rate,) = struct.unpack_from("=Q", info, 104)
-    if not connected or unacked or not rate:
-        return Handshake(rtt_us, None)
-    eighths = next(
-        (
-            each
-            for each in range(8 * rtt_us, 8 * rtt_us + 8)
-            if each and segment_bytes * _PACE * cwnd // each == rate
-        ),
-        8 * rtt_us,
-    )
-    # The first one counts 7 eighths then, the second one 1; the least is one of both.
-    first, left = divmod(eighths - least_us, 7)
-    if left == 0 and first > least_us:
-        return Handshake(first, least_us)
-    return Handshake(least_us, max(least_us, eighths - 7 * least_us))
+    def of_new(self) -> dict[int, Handshake]:
+        """By peer, of the connections that were made since this was last asked: to be asked once
+        for each group, when it has connected and before the next one is made. Nothing where ranks
+        share hosts, or the kernel does not tell."""
+        found: dict[int, Handshake] = {}
+        if not self._peers:
+            return found
+        with suppress(OSError):
+            for port, address, peer_port, info in _connections():
+                peer, told = self._peers.get(address), (address, port, peer_port)
+                if peer is None or self._store_port in told[1:] or told in self._told:
+                    continue
+                self._told.add(told)
+                found[peer] = handshake_of(info, peer < self._rank)
+        return found
 
 
 def _connections() -> Iterator[tuple[int, IPv4Address, int, bytes]]:

@@ -23,7 +23,9 @@ from workloads.execution.connections import (
     listening_here,
     ports_to_later_ranks,
 )
+from workloads.execution.handshakes import HandshakesHere
 from workloads.execution.rank_plan import RankPlan
+from workloads.observer.handshakes import Handshake
 
 # Virtual time passes at no cost while everybody waits, so a time-out cannot tell slow from stuck
 # there; the launcher and the guest's watchdog find stuck runs. One day never fires before them.
@@ -54,6 +56,10 @@ class ProcessGroups(Protocol):
         """The ports of a group's connections. With lazy connections, of those that there are so
         far; else this is to be called once for each group, before the next one is made."""
 
+    def handshakes(self) -> Mapping[int, Handshake]:
+        """By peer, what TCP measured of the connections of the group that was made last; to be
+        called once for each."""
+
     def new_group(self, ranks: Sequence[int], name: str) -> dist.ProcessGroup | None:
         """A group over some ranks of the run. Every rank makes all of them, in the same order; a
         rank outside of one gets nothing of use."""
@@ -73,6 +79,7 @@ class DefaultGroups:
         self._plan = plan
         self._names = [WORLD]
         self._known: set[EstablishedConnection] = set()
+        self._handshakes = _handshakes(plan)
         self._store: dist.TCPStore | None = _rendezvous(plan)
         dist.init_process_group(
             "gloo",
@@ -91,6 +98,9 @@ class DefaultGroups:
         new = [connection for connection in found if connection not in self._known]
         self._known.update(new)
         return _ports_of(self._plan, new)
+
+    def handshakes(self) -> Mapping[int, Handshake]:
+        return self._handshakes.of_new()
 
     def new_group(self, ranks: Sequence[int], name: str) -> dist.ProcessGroup | None:
         if self._plan.rank in ranks:
@@ -114,6 +124,7 @@ class ThreadGroups:
         self._groups: list[dist.ProcessGroup] = []
         self._members: dict[str, Sequence[int]] = {}
         self._known: set[EstablishedConnection] = set()
+        self._handshakes = _handshakes(plan)
         # Where connections are lazy: at which ports each group's device listens, and all of them.
         self._listens: dict[str, set[int]] = {}
         self._listened: set[int] = {plan.store_port}
@@ -135,6 +146,9 @@ class ThreadGroups:
         new = [connection for connection in found if connection not in self._known]
         self._known.update(new)
         return _ports_of(self._plan, new)
+
+    def handshakes(self) -> Mapping[int, Handshake]:
+        return self._handshakes.of_new()
 
     def _is_of(self, name: str, connection: EstablishedConnection) -> bool:
         peer = self._ranks.get(connection.peer_address)
@@ -186,6 +200,10 @@ class ThreadGroups:
 def _ports_of(plan: RankPlan, connections: Sequence[EstablishedConnection]) -> Ports:
     addresses = dict(enumerate(plan.addresses))
     return ports_to_later_ranks(connections, plan.rank, addresses, plan.store_port)
+
+
+def _handshakes(plan: RankPlan) -> HandshakesHere:
+    return HandshakesHere(plan.rank, dict(enumerate(plan.addresses)), plan.store_port)
 
 
 def _rendezvous(plan: RankPlan) -> dist.TCPStore:

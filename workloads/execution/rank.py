@@ -12,7 +12,6 @@ from workloads.execution.communicator import AT_THE_END, Communicator, further_m
 from workloads.execution.compute_model import ComputeModel
 from workloads.execution.copies.links import CopyEnds, RankCopies
 from workloads.execution.events import EventLog
-from workloads.execution.handshakes import handshakes_here
 from workloads.execution.payload.tensors import tensors_of
 from workloads.execution.process_groups import WORLD, DefaultGroups, ProcessGroups
 from workloads.execution.rank_plan import RankPlan
@@ -58,8 +57,7 @@ def _take_part(
 ) -> None:
     if not plan.lazy:
         log.connections(WORLD, groups.ports(WORLD))
-        addresses = dict(enumerate(plan.addresses))
-        log.handshakes(handshakes_here(plan.rank, addresses, plan.store_port))
+        log.handshakes(WORLD, groups.handshakes())
     everybody = range(plan.world_size)
     meshes = further_meshes(
         groups, log, WORLD, everybody, plan.rank, plan.connections, lazy=plan.lazy

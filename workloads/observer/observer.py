@@ -23,6 +23,7 @@ from .charging import Charging
 from .connections import connections_of, sockets_to
 from .device import DeviceLog
 from .groups import Group, Groups
+from .handshakes import handshake_of
 from .meeting import Meeting, OwnMeeting
 from .moments import Moments
 from .moved_bytes import tensors_in
@@ -192,34 +193,36 @@ class Observer:
         joined_ns = time.monotonic_ns()
         version = str(torch.__version__)
         self._add({"event": "observer", "torch": version, "joined_ns": joined_ns})
+        self._tell_connections()
+        self._quietly(self._charge)
+
+    def _tell_connections(self) -> None:
+        """Log those of the default group."""
         addresses = self._plan["addresses"]
         stores = {self._plan["store_port"], int(os.environ.get("MASTER_PORT") or 0)}
         others = set(addresses) - {addresses[self._rank]}
         sockets = sockets_to(others, stores)
-        if len(set(addresses)) == size:
-            found = connections_of(self._rank, addresses, sockets)
-            for peer, (port, peer_port) in sorted(found.items()):
-                self._add(
-                    {
-                        "event": "connection",
-                        "group": "default",
-                        "peer": peer,
-                        "port": port,
-                        "peer_port": peer_port,
-                    }
-                )
-        else:  # which of the ranks of a host is at the other end, its own log tells
-            for port, address, peer_port in sockets:
+        if len(set(addresses)) < len(addresses):
+            # Which of the ranks of a host is at the other end, its own log tells.
+            for each in sockets:
                 self._add(
                     {
                         "event": "socket",
-                        "port": port,
-                        "peer_address": address,
-                        "peer_port": peer_port,
+                        "port": each.port,
+                        "peer_address": each.address,
+                        "peer_port": each.peer_port,
                     }
                 )
-
-        self._quietly(self._charge)
+            return
+        for peer, end in sorted(connections_of(self._rank, addresses, sockets).items()):
+            told = {"group": "default", "peer": peer}
+            if peer > self._rank:
+                ports = {"port": end.port, "peer_port": end.peer_port}
+                self._add({"event": "connection"} | told | ports)
+            # The rank of the higher number connects (gloo/transport/tcp/device.cc).
+            if end.info:
+                found = handshake_of(end.info, peer < self._rank)
+                self._add({"event": "handshake"} | told | found._asdict())
 
     # -- computing ---------------------------------------------------------------------------------
 

@@ -24,7 +24,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import combinations
 from pathlib import Path
 
 from collectives.carried import CarriedSection
@@ -93,6 +92,8 @@ class Broker:
     _new: list[_Caller] = field(default_factory=list)
     _running: int = 0
     _due: list[_Caller] = field(default_factory=list)
+    _pools: dict[tuple[str, int], int] = field(default_factory=dict)
+    """The number of each rank's threads in a group."""
     _tags: int = 0
     _timer: int = field(init=False)
     _selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
@@ -211,7 +212,8 @@ class Broker:
             self._running += 1
             over = partial(self._is_over, caller)
             ends = self.meshes.ends(post.group, post.ranks)
-            self.engine.begin(part, ends, exchange.first_tag, over)
+            pool = self._pools.setdefault((post.group, post.member), len(self._pools))
+            self.engine.begin(part, ends, exchange.first_tag, over, pool)
 
     def _exchange(self, post: Post) -> _Exchange:
         key = post.group, post.name
@@ -309,17 +311,6 @@ class Broker:
             raise OSError(code, os.strerror(code))
 
 
-def _connect(engine: DrivenEngine, ranks: int) -> None:
-    """Have all ranks connected, as Gloo's are when they have a group: by a message without
-    payload."""
-    engine.run(time.monotonic_ns())
-    for mesh in range(MESHES):
-        for one, other in combinations(range(mesh * ranks, (mesh + 1) * ranks), 2):
-            engine.receive(one, other, 0, tag=-1)
-            engine.send(one, other, 0, tag=-1)
-    engine.run(time.monotonic_ns())
-
-
 def main(arguments: Sequence[str]) -> None:
     """Serve until standard input is closed, then leave the counters."""
     end_with_parent()
@@ -333,7 +324,6 @@ def main(arguments: Sequence[str]) -> None:
         listener.listen(4096)
         listener.setblocking(False)
         ranks = (int(network["pair.source"].max()) + 1) // MESHES
-        _connect(engine, ranks)
         section = CarriedSection.from_json((directory / SECTION).read_text())
         broker = Broker(directory, engine, listener, MeshesOfGroups(ranks, MESHES), section)
         broker.serve()

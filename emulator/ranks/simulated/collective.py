@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from collectives.carried import CarriedSection
 from collectives.kinds import Kind, Shape
 from collectives.schedule.operations import Await, CompiledPrograms, Start
-from simulation.driven_engine import SENDS_FIRST, WAITS, DrivenEngine, part_words
+from simulation.driven_engine import DrivenEngine
+from simulation.parts import SENDS_FIRST, WAITS, PartsOfRanks, part_words
 
 
 class UnknownPost(ValueError):
@@ -99,15 +100,11 @@ class PartsOfCollectives:
                 kind = Kind(post.kind)
                 shape = Shape(kind, post.size_bytes, many, post.element_bytes, post.root)
                 found = self._section.collective(shape, post.ranks)
-                programs = found.schedule.alone(shape)
+                parts = PartsOfRanks.of(found.schedule, shape)
             except ValueError:  # CollectiveError is one
                 raise UnknownPost(f"the simulated network carries no {post.kind}") from None
-            members = {member: member for member in range(many)}
-            own: list[list[int]] = [[] for _ in range(many)]
-            for number, member in enumerate(programs.ends):
-                own[member].append(number)
-            parts = [self._engine.part(part_words(programs, each, members)) for each in own]
-            self._known[key] = _Parts(parts, len(programs.source), found.told)
+            numbers = [self._engine.part(each) for each in parts.words]
+            self._known[key] = _Parts(numbers, parts.tags, found.told)
         return self._known[key]
 
     def _single(self, post: Post) -> int:
@@ -141,6 +138,6 @@ class PartsOfCollectives:
                 steps += (SENDS_FIRST, 1, 1, 2 * shift - 2, 2 * shift - 1)
             for message in range(0, 2 * (many - 1), 2):
                 steps += (WAITS, 1, 1, message, message + 1)
-            part = self._engine.part([2 * (many - 1), *words, 2 * (many - 1), *steps])
+            part = self._engine.part([2 * (many - 1), *words, 0, 0, 2 * (many - 1), *steps])
             self._known[key] = _Parts([part], many**2, {})
         return self._known[key].numbers[0]

@@ -143,15 +143,15 @@ class PairsOfEnds:
         }
 
     def _handshakes(self, setting: Setting) -> dict[str, Column]:
-        """The round trips that the ends of the group of all ranks measured when they connected."""
-        told = setting.handshakes_us
-        if not told:
+        """The round trips that ends measured when they connected."""
+        if not setting.handshakes_us and not setting.group_handshakes_us:
             return {}
+        by_group = {None: setting.handshakes_us, **setting.group_handshakes_us}
         ranks = zip(
             self.ends[self.source].tolist(), self.ends[self.destination].tolist(), strict=True
         )
         rows = [
-            told.get(ends, (0, 0)) if group is None and not carried else (0, 0)
+            (0, 0) if carried else by_group.get(group, {}).get(ends, (0, 0))
             for ends, group, carried in zip(ranks, self.groups, self.carried.tolist(), strict=True)
         ]
         return {"pair.handshakes": np.array(rows, dtype=np.int64).reshape(-1)}

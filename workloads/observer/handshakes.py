@@ -1,0 +1,41 @@
+"""Round trips that TCP measured when it connected two ranks."""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+_PACE = 80_000 * 200
+"""tcp_update_pacing_rate: 2 * 2^3 * 10^6 bytes of a segment over eighths of the smoothed round trip
+in microseconds, while the window is below half of ssthresh."""
+
+
+class Handshake(NamedTuple):
+    """Round trips in microseconds: of the handshake, and of the greeting's acknowledgement, at the
+    end that connected; None where it had not come, or where the end listened."""
+
+    handshake_us: int
+    greeting_us: int | None
+
+
+def handshake_of(info: bytes, connected: bool) -> Handshake:
+    """From struct tcp_info (include/uapi/linux/tcp.h). It has the smoothed round trip in whole
+    microseconds; its eighths are what the pacing rate goes by."""
+    segment_bytes, unacked = (struct.unpack_from("=I", info, at)[0] for at in (16, 24))
+    rtt_us, cwnd, least_us = (struct.unpack_from("=I", info, at)[0] for at in (68, 80, 148))
+    (rate,) = struct.unpack_from("=Q", info, 104)
+    if not connected or unacked or not rate:
+        return Handshake(rtt_us, None)
+    eighths = next(
+        (
+            each
+            for each in range(8 * rtt_us, 8 * rtt_us + 8)
+            if each and segment_bytes * _PACE * cwnd // each == rate
+        ),
+        8 * rtt_us,
+    )
+    # The first one counts 7 eighths then, the second one 1; the least is one of both.
+    first, left = divmod(eighths - least_us, 7)
+    if left == 0 and first > least_us:
+        return Handshake(first, least_us)
+    return Handshake(least_us, max(least_us, eighths - 7 * least_us))
