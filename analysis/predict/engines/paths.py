@@ -138,8 +138,8 @@ class Paths:
         smallest = of_links.min(axis=1, initial=np.iinfo(np.int64).max)
         inside = (paths < self.links).sum(axis=1) == 0
         # A host's routes to all others have the fabric's smallest MTU where packets are wrapped.
-        fits = self.mtu_bytes if self.outer_bytes else np.where(inside, self.mtu_bytes, smallest)
-        found: Ints = np.zeros_like(smallest) + fits - TCP_IP_BYTES - self.outer_bytes
+        alike = inside | (self.outer_bytes > 0)
+        found: Ints = np.where(alike, self.mtu_bytes, smallest) - TCP_IP_BYTES - self.outer_bytes
         return found
 
     def _attachment(self, name: str) -> int:
