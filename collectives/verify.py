@@ -23,6 +23,7 @@ from collectives.program import (
     Buffer,
     Division,
     Program,
+    Sequence,
     Step,
 )
 from collectives.waits import Waits, reads, waits_of, writes
@@ -63,20 +64,36 @@ def verify(program: Program) -> None:
 
 def staging_blocks(program: Program) -> int:
     """Blocks that receive-and-reduces under way may take at once at one participant, at most."""
+    staged = frozenset({Action.REDUCE})
+    return max(_received_blocks(program, sequences, staged) for sequences in program.participants)
+
+
+def blocks_in_lines(program: Program) -> int:
+    """Blocks that one participant holds at once, at most, where messages are put together before
+    they are sent and taken apart when they have come: all that it sends, and receives under way."""
     most = 0
     for sequences in program.participants:
-        total = 0
-        for sequence in sequences:
-            counts = [
-                step.blocks.count if step.action is Action.REDUCE else 0
-                for step in sequence.steps
-                if step.action in RECEIVES
-            ]
-            window = program.window or max(1, len(counts))
-            starts = range(max(1, len(counts) - window + 1))
-            total += max(sum(counts[start : start + window]) for start in starts)
-        most = max(most, total)
+        steps = (step for sequence in sequences for step in sequence.steps)
+        sent = sum(step.blocks.count for step in steps if step.action is Action.SEND)
+        most = max(most, sent + _received_blocks(program, sequences, RECEIVES))
     return most
+
+
+def _received_blocks(
+    program: Program, sequences: tuple[Sequence, ...], held: frozenset[Action]
+) -> int:
+    """Blocks of receives under way at once, at most, of those of these kinds."""
+    total = 0
+    for sequence in sequences:
+        counts = [
+            step.blocks.count if step.action in held else 0
+            for step in sequence.steps
+            if step.action in RECEIVES
+        ]
+        window = program.window or max(1, len(counts))
+        starts = range(max(1, len(counts) - window + 1))
+        total += max(sum(counts[start : start + window]) for start in starts)
+    return total
 
 
 def _check_form(program: Program) -> None:

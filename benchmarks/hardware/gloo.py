@@ -3,9 +3,10 @@
 A row of `gloo.csv` is an all-reduce between hosts whose processors copy, call and wake threads up
 (docs/host.md). One number is fitted on one row a source: the rate of copies. On one host's
 loopback ranks are taken to have hosts of their own, with no packets to be handled and a link that
-is never full; a call and a wake-up cost what `groundwire doctor --measure-host` found on a virtual
-machine (the preset epyc-vm). All times were chosen and the model was written down before their
-errors were seen.
+is never full; a call costs what `groundwire doctor --measure-host` found on a virtual machine (the
+preset epyc-vm), a wake-up what was published of bare metal (the preset xeon-e5-2665). Beside that
+stand the virtual machine's wake-ups, with a rate of copies of their own, and free hosts. The
+virtual machine's were the model before any error was seen; bare metal's are since.
 
 `python -m benchmarks.hardware.gloo` writes the kept result.
 """
@@ -13,7 +14,8 @@ errors were seen.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +30,15 @@ KEPT = Path(__file__).parents[1] / "results" / "2026-11-27-hardware-gloo.json"
 RATIO = "g3.1"
 """The id of `gathered_ratio`."""
 
-SLOW_WAKING = "g2.1 on xeon-e5-2665"
-"""The id of `slow_waking_us`."""
+LOOPBACK = "loopback"
+VIRTUAL = "loopback-vm"
+"""The hosts of the loopback's rows: those by which they are predicted, and those beside."""
 
 _EPYC = PRESETS["epyc-vm"]
 _HOSTS: dict[str, dict[str, object]] = {
     "xeon-e5-2620v4": {"cores": 1},
-    "loopback": {"syscall": _EPYC["syscall"], "wakeup": _EPYC["wakeup"]},
+    LOOPBACK: {"syscall": _EPYC["syscall"], "wakeup": PRESETS["xeon-e5-2665"]["wakeup"]},
+    VIRTUAL: {"syscall": _EPYC["syscall"], "wakeup": _EPYC["wakeup"]},
 }
 """The costs of hosts but for the rate of copies."""
 
@@ -64,6 +68,11 @@ def rows() -> tuple[Row, ...]:
     return read(FILE, Row)
 
 
+def free_us(row: Row) -> float:
+    """The prediction of `packet` where hosts take no time, in microseconds."""
+    return _packet_us("all_reduce", row.size_bytes, 2, row.rate, {})
+
+
 def predicted_us(row: Row, copy_bytes_per_s: float) -> float:
     """The prediction of `packet`, in microseconds. Raises RuntimeError where it says nothing."""
     host = {**_HOSTS[row.host], "copy_rate": f"{round(copy_bytes_per_s)}B/s"}
@@ -80,15 +89,6 @@ def gathered_ratio() -> float:
         for ranks, size in sizes.items()
     )
     return two / four
-
-
-def slow_waking_us(copy_bytes_per_s: float) -> float:
-    """The first row of the loopback, in microseconds, where threads wake up as slowly as on bare
-    metal by the one published figure that docs/host.md has."""
-    row = next(one for one in rows() if one.host == "loopback")
-    host = _HOSTS[row.host] | {"wakeup": PRESETS["xeon-e5-2665"]["wakeup"]}
-    rate = {"copy_rate": f"{round(copy_bytes_per_s)}B/s"}
-    return _packet_us("all_reduce", row.size_bytes, 2, row.rate, host | rate)
 
 
 def _packet_us(kind: str, size_bytes: int, ranks: int, rate: str, host: dict[str, Any]) -> float:
@@ -120,18 +120,27 @@ def fitted_rate(row: Row) -> float:
     raise RuntimeError(f"{row.id}: no rate of copies gives {row.time_us} us")
 
 
-def main() -> None:
-    """Predict all rows, and keep what they give."""
-    rates = {row.source: fitted_rate(row) for row in rows() if row.fitted}
-    kept = {
+def predictions(every: Sequence[Row]) -> dict[str, dict[str, float]]:
+    """By id: the time in microseconds, and the rate of copies in GB/s, fitted by source."""
+    rates = {row.source: fitted_rate(row) for row in every if row.fitted}
+    return {
         row.id: {
             "time_us": round(predicted_us(row, rates[row.source]), 1),
             "copy_gbytes_per_s": round(rates[row.source] / 1e9, 2),
         }
-        for row in rows()
-    } | {RATIO: {"ratio": round(gathered_ratio(), 3)}}
-    loopback = next(row.source for row in rows() if row.host == "loopback")
-    kept[SLOW_WAKING] = {"time_us": round(slow_waking_us(rates[loopback]), 1)}
+        for row in every
+    }
+
+
+def main() -> None:
+    """Predict all rows, and keep what they give."""
+    kept = predictions(rows())
+    beside = predictions([replace(row, host=VIRTUAL) for row in rows() if row.host == LOOPBACK])
+    for row in rows():
+        kept[row.id]["free_us"] = round(free_us(row), 1)
+        if row.id in beside:
+            kept[row.id]["vm_us"] = beside[row.id]["time_us"]
+    kept[RATIO] = {"ratio": round(gathered_ratio(), 3)}
     KEPT.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 
 

@@ -42,10 +42,11 @@ class Model:
 
 
 MODELS: Mapping[str, Model] = {
-    # Llama 3.1 8B and 70B (arXiv 2407.21783, table 3), Qwen3-8B (arXiv 2505.09388, table 1), MPT
-    # (llm-foundry's yaml files), BERT large (arXiv 1810.04805).
+    # Llama 3.1 8B, 70B and 405B (arXiv 2407.21783, table 3), Qwen3-8B (arXiv 2505.09388, table 1),
+    # MPT (llm-foundry's yaml files), BERT large (arXiv 1810.04805).
     "llama3-8b": Model(32, 4096, 1024, 14336, 128256, True),
     "llama3-70b": Model(80, 8192, 1024, 28672, 128256, True),
+    "llama3-405b": Model(126, 16384, 1024, 53248, 128256, True),
     "qwen3-8b": Model(36, 4096, 1024, 12288, 151936, True),
     "mpt-7b": Model(32, 4096, 4096, 16384, 50368, False),
     "mpt-13b": Model(40, 5120, 5120, 20480, 50368, False),

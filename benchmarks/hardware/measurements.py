@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +11,6 @@ from collectives.kinds import Kind
 from collectives.nccl.communicator import Communicator
 from collectives.nccl.environment import Environment
 from collectives.nccl.server import GPU_MODELS, Nic, PathType, Server
-from collectives.nccl.tuner import Tuner
 
 FILE = Path(__file__).parent / "nccl.csv"
 
@@ -19,7 +19,9 @@ FILE = Path(__file__).parent / "nccl.csv"
 class Measurement:
     """A time that others measured: of a collective on servers with so many GPUs, 8 NICs each.
     `net_latency_us` is what the NICs' plugin tells NCCL: 75 and 35 by aws/aws-ofi-nccl
-    src/platform-aws.cpp, 0 by InfiniBand's, not known of GPUDirect-TCPXO, for which 0 stands."""
+    src/platform-aws.cpp, 0 by InfiniBand's, not known of GPUDirect-TCPXO, for which 0 stands.
+    `variables` are NCCL's; those of GPUDirect-TCPXO are its profile's, without which its plugin
+    does not start (nccl-env-profile.sh of A3 Mega, as allenai/OLMo scripts/augusta has it)."""
 
     id: str
     source: str
@@ -48,8 +50,13 @@ class Measurement:
         servers = self.gpu, self.servers, self.gpus, self.nic_gbps
         return (*servers, self.net_latency_us, self.cpu, self.nvls, self.variables)
 
-    def tuner(self) -> Tuner:
-        """NCCL's tuner on these servers."""
+    @property
+    def given(self) -> Mapping[str, str]:
+        """NCCL's variables, by name."""
+        return dict(one.split("=") for one in self.variables.split())
+
+    def communicator(self) -> Communicator:
+        """NCCL's communicator on these servers."""
         model = GPU_MODELS[self.gpu]
         paired = self.gpu == "a100"
         server = Server(
@@ -67,10 +74,8 @@ class Measurement:
             tuple(range(number * self.gpus, (number + 1) * self.gpus))
             for number in range(self.servers)
         )
-        given = dict(one.split("=") for one in self.variables.split())
-        return Tuner(
-            Communicator((server,) * self.servers, ranks, Environment(given), nvls=self.nvls)
-        )
+        servers = (server,) * self.servers
+        return Communicator(servers, ranks, Environment(self.given), nvls=self.nvls)
 
 
 def measurements() -> tuple[Measurement, ...]:

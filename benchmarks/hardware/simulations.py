@@ -6,7 +6,7 @@ the wire and on NVLink, after the launch of a kernel, which is the model's base 
 STEADY_BYTES go on at the rate between half of it and it.
 
 The links of NICs take as long as NCCL's tables count for a step over them. Their plugin's latency
-is added to that as the model counts it.
+is added to that as the model counts it, and what is fitted (`fits.py`).
 
 `python -m benchmarks.hardware.simulations` writes the kept result. It takes some minutes. Given
 tables alone are followed anew: `python -m benchmarks.hardware.simulations d01 d02`.
@@ -23,7 +23,6 @@ from typing import Any
 from benchmarks.hardware.measurements import Measurement, measurements
 from benchmarks.hardware.predictions import KEPT as CHOICES
 from collectives.nccl.environment import PROTOCOLS
-from collectives.nccl.tuner import WIRE_FACTOR
 from collectives.nccl.tuner_tables import TABLES
 from groundwire.forecast import predict
 from topologies.spec.spec import parse_dict
@@ -42,23 +41,22 @@ _SCALE_UP_GBPS = {"b200": 5774.4}
 def simulated(
     one: Measurement, choice: dict[str, Any], scale_up: str = "packets"
 ) -> dict[str, float]:
-    """The time of a measurement by `packet` in us, and how much of it is the launch, and what the
-    NICs' plugin tells. `scale_up` is what goes over NVLink (`fabric.scale_up.kind`)."""
-    wire = WIRE_FACTOR[choice["protocol"]]
+    """The time of a measurement by `packet` in us, and how much of it is the launch, what the NICs'
+    plugin tells, and what is fitted. `scale_up` is what goes over NVLink
+    (`fabric.scale_up.kind`)."""
     column = PROTOCOLS.index(choice["protocol"])
     # NVLS has its latency in the switches.
     launch_us = TABLES["2.27"].base_latency.get(choice["algorithm"], _NO_LAUNCH)[column]
     sizes = [one.size_bytes]
     if one.size_bytes > STEADY_BYTES:
         sizes = [STEADY_BYTES // 2, STEADY_BYTES]
-    on_the_wire = [round(size * wire) // 1024 * 1024 for size in sizes]
-    times_us = [_packet_us(one, choice, size, launch_us, scale_up) for size in on_the_wire]
+    times_us = [_packet_us(one, choice, size, launch_us, scale_up) for size in sizes]
     if len(sizes) == 2:
         slope = (times_us[1] - times_us[0]) / (sizes[1] - sizes[0])
         times_us = [times_us[1] + slope * (one.size_bytes - sizes[1])]
-    plugin_us = choice["plugin_us"]
-    time_us = round(times_us[0] + plugin_us, 1)
-    return {"time_us": time_us, "launch_us": launch_us, "plugin_us": plugin_us}
+    beside = {key: choice[key] for key in ("plugin_us", "fitted_us")}
+    time_us = round(times_us[0] + sum(beside.values()), 1)
+    return {"time_us": time_us, "launch_us": launch_us, **beside}
 
 
 def _packet_us(
@@ -94,7 +92,11 @@ def _packet_us(
             "gpu": one.gpu,
             "cpu": one.cpu,
             "launch": f"{launch_us}us",
-            "env": {"NCCL_ALGO": choice["algorithm"], "NCCL_PROTO": choice["protocol"]},
+            "env": {
+                **one.given,
+                "NCCL_ALGO": choice["algorithm"],
+                "NCCL_PROTO": choice["protocol"],
+            },
         },
         # Switches that reduce talk TCP.
         "transport": {"kind": "tcp"} if by_switches else {"kind": "roce", "path_mtu": 4096},

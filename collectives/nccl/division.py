@@ -12,6 +12,7 @@ from functools import cached_property
 
 from collectives.nccl.communicator import Communicator
 from collectives.nccl.environment import ALGORITHMS, PROTOCOLS
+from collectives.schedule.lines import PLAIN, Lines
 
 STEPS = 8
 """NCCL_STEPS of src/include/device.h: slots of the buffer between two ranks."""
@@ -36,6 +37,12 @@ _BUFFER_VARIABLE = {
 
 _GRAIN_BYTES = {"LL": 16, "LL128": 1920, "Simple": 512}
 """ncclProtoGrainSize of src/include/device.h."""
+
+LINES: Mapping[str, Lines] = {"LL": Lines(4, 4, 2), "LL128": Lines(120, 8, 16), "Simple": PLAIN}
+"""The protocols' lines. A thread writes 8 bytes of data as two words with a flag each
+(ncclLLFifoLine, LLGenericOp of src/device/prims_ll.h), a warp 1,920 as 16 lines of 128 bytes, the
+last 8 of which are the flag (GenericOp of src/device/prims_ll128.h). Proxies send them over a
+network as they are (sendProxyProgress of src/transport/net.cc)."""
 
 _NARROW_GBYTES = 12.0
 """PCI_BW of src/graph/topo.h: rings that are not wider have 256 threads."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from collectives.algorithms.nccl import Nccl
 from collectives.chunking import Chunking, cut
 from collectives.kinds import Kind, Shape
 from collectives.nccl.communicator import Communicator
-from collectives.nccl.division import COLLNET
+from collectives.nccl.division import COLLNET, LINES
 from collectives.nccl.switches import Switches, collnet_of, multicast_of
 from collectives.nccl.tuner import FUNCTION_OF, Choice, Tuner
 from collectives.schedule.program import ProgramSchedule
@@ -28,17 +28,26 @@ def nccl_schedule(
     takes the tuner's latency of an NVLink step for each message, unless the chunking has a delay of
     its own, and before its first one `launch_ns`, or the tuner's base latency; with NVLS the
     switches take both. Raises DoesNotFit."""
-    algorithm, step_ns, base_ns = nccl_algorithm(tuner, shape, switches)
-    delay_ns = chunking.endpoint_delay_ns or step_ns
-    found = cut(shape, algorithm, replace(chunking, endpoint_delay_ns=delay_ns, chunks=1))
-    return replace(found, launch_ns=base_ns if launch_ns is None else launch_ns)
+    way = nccl_algorithm(tuner, shape, switches)
+    delay_ns = chunking.endpoint_delay_ns or way.step_ns
+    found = cut(shape, way.algorithm, replace(chunking, endpoint_delay_ns=delay_ns, chunks=1))
+    before_ns = way.launch_ns if launch_ns is None else launch_ns
+    return replace(found, launch_ns=before_ns, lines=LINES[way.protocol])
 
 
-def nccl_algorithm(
-    tuner: Tuner, shape: Shape, switches: Switches | None = None
-) -> tuple[Nccl, int, int]:
-    """The algorithm that NCCL chooses, and what a GPU takes for each message and before its first
-    one, in ns."""
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How NCCL runs a collective, and what a GPU takes for each message and before its first
+    one."""
+
+    algorithm: Nccl
+    protocol: str
+    step_ns: int
+    launch_ns: int
+
+
+def nccl_algorithm(tuner: Tuner, shape: Shape, switches: Switches | None = None) -> Way:
+    """The way that NCCL chooses. Raises DoesNotFit."""
     if shape.kind not in FUNCTION_OF:
         return _all_to_all(tuner, shape)
     choice = tuner.choose(shape.kind, shape.size_bytes)
@@ -53,7 +62,7 @@ def nccl_algorithm(
         trees = comm.trees[:channels] if way == "tree" else ()
         ahead = choice.ahead
         found = Nccl(way=way, rings=rings, trees=trees, loops=loops, slices=slices, ahead=ahead)
-    return found, choice.step_ns, choice.launch_ns
+    return Way(found, choice.protocol, choice.step_ns, choice.launch_ns)
 
 
 def _by_switches(
@@ -135,7 +144,7 @@ def _cut(choice: Choice, shape: Shape, comm: Communicator, way: str) -> tuple[in
     return max(1, min(loops, MOST_MESSAGES // (each * slices))), slices
 
 
-def _all_to_all(tuner: Tuner, shape: Shape) -> tuple[Nccl, int, int]:
+def _all_to_all(tuner: Tuner, shape: Shape) -> Way:
     """Grouped sends (addP2pToPlan of src/enqueue.cc): a message goes over as many channels as its
     size fills."""
     comm, environment = tuner.communicator, tuner.environment
@@ -157,7 +166,7 @@ def _all_to_all(tuner: Tuner, shape: Shape) -> tuple[Nccl, int, int]:
     protocol = "LL" if size <= environment.number("NCCL_P2P_LL_THRESHOLD", 16384) else "Simple"
     step_us, launch_us = tuner.point_to_point_us(protocol)
     found = Nccl(way="p2p", rings=rings, p2p_channels=comm.p2p_channels)
-    return found, round(step_us * 1000), round(launch_us * 1000)
+    return Way(found, protocol, round(step_us * 1000), round(launch_us * 1000))
 
 
 _IN_PARTS = (Kind.ALL_REDUCE, Kind.ALL_GATHER, Kind.REDUCE_SCATTER)

@@ -1,7 +1,7 @@
 """NCCL's choice of an algorithm and a protocol, by its model of time.
 
 Follows ncclTopoTuneModel and ncclTopoGetAlgoTime of src/graph/tuning.cc, and updateCollCostTable of
-src/enqueue.cc (2.27).
+src/enqueue.cc (2.27, and for the tables of 2.30 its tuning.cc).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collectives.nccl.communicator import Communicator
 from collectives.nccl.division import COLLNET, MULTICAST, Divider
 from collectives.nccl.environment import ALGORITHMS, FUNCTIONS, PROTOCOLS
 from collectives.nccl.graph import Graph, Pattern
+from collectives.nccl.nvls_model import NvlsModel, generation_of
 from collectives.nccl.search import MAX_DIRECT_GPUS
 from collectives.nccl.server import PathType
 from collectives.nccl.tuner_file import TunerFile
@@ -30,8 +31,8 @@ FUNCTION_OF: Mapping[Kind, str] = {
 }
 """NCCL's names of the kinds that its tuner knows."""
 
-_NVLS_SHARE = 5 / 6
-"""The share that NVLS reaches of its graph's bandwidth (ncclTopoTuneModel)."""
+_CORRECTED_TREE_POWERS = 23
+"""Larger trees are not corrected (ncclTopoGetAlgoTime)."""
 
 _DIRECT_SHARE_90 = 0.85
 """The share that CollNetDirect reaches on Hopper and later (ncclTopoTuneModel)."""
@@ -42,10 +43,6 @@ _PEER_US = 0.4
 
 _PAT_BASE_US = 8.0
 """The base time of PAT (ncclTopoTuneModel)."""
-
-WIRE_FACTOR = {"LL": 2.0, "LL128": 16 / 15, "Simple": 1.0}
-"""Bytes on the wire for each byte of payload: LL has a flag of 4 bytes for each 4 of data, LL128
-one of 8 for each 120 (src/device/prims_ll.h, prims_ll128.h)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +85,10 @@ class Tuner:
         self.environment = communicator.environment
         self.file = file
 
+    @property
+    def _nvls(self) -> NvlsModel:
+        return NvlsModel(self.communicator, self.tables)
+
     @cached_property
     def divider(self) -> Divider:
         """How calls are divided."""
@@ -116,7 +117,12 @@ class Tuner:
             return None
         comm = self.communicator
         power = (size_bytes >> 6).bit_length() - 1
-        if algorithm == "Tree" and function == "AllReduce" and 0 <= power < 23:
+        corrected = 0
+        if function == "AllReduce" and algorithm == "Tree":
+            corrected = _CORRECTED_TREE_POWERS
+        if function == "AllReduce" and algorithm == "NVLSTree" and self._nvls.corrects_trees:
+            corrected = len(self.tables.tree_correction[protocol])
+        if 0 <= power < corrected:
             bandwidth *= self.tables.tree_correction[protocol][power]
         if (
             (algorithm, protocol, function) == ("Ring", "Simple", "AllReduce")
@@ -129,8 +135,7 @@ class Tuner:
     @property
     def multicast_gbytes(self) -> float:
         """The bandwidth of an all-reduce by NVLS in a server, in GB/s of its data."""
-        graph = self.communicator.nvls_graph
-        return graph.channels * graph.bw_intra * _NVLS_SHARE
+        return self._nvls.server_gbytes
 
     @property
     def multicast_latency_ns(self) -> int:
@@ -204,16 +209,11 @@ class Tuner:
         each = ranks / nodes
         graph = self._graph(algorithm)
         column = min(nodes, 3) - 1
-        generation = _generation(comm.compute_capability)
+        generation = generation_of(comm)
         inside = nodes <= 2 or algorithm in COLLNET
         bandwidth = graph.bw_intra if inside else graph.bw_inter
-        if algorithm == "NVLS":
-            bandwidth = min(graph.bw_intra, graph.bw_inter)
-            if function != "AllReduce":
-                bandwidth = min(graph.bw_intra * (each - 1) / each, graph.bw_inter * 0.9)
-        if algorithm == "NVLSTree":
-            beyond = graph.bw_inter if nodes <= 2 else graph.bw_inter / 2
-            bandwidth = min(graph.bw_intra, beyond)
+        if algorithm in MULTICAST:
+            bandwidth = self._nvls.channel_gbytes(function, algorithm)
         channels = graph.channels
         bus = channels * bandwidth
         row = generation if nodes == 1 else 1 if self._has_amd() else 0
@@ -245,8 +245,8 @@ class Tuner:
         if not (algorithm != "Ring" and function in ("AllGather", "ReduceScatter")):
             if algorithm == "Ring":
                 bus *= ranks / steps
-            elif algorithm in ("NVLS", "NVLSTree"):
-                bus *= _NVLS_SHARE
+            elif algorithm in MULTICAST:
+                bus *= self._nvls.of_data
             else:
                 bus *= 0.5
         return self._latency(function, algorithm, protocol, graph), bus
@@ -383,11 +383,6 @@ class Tuner:
             missing.append(f"CollNet: {comm.no_sharp or 'NCCL_COLLNET_ENABLE is 0'}")
         more = f" ({'; '.join(missing)})" if missing else ""
         return f"for {function}: {', '.join(ways)}{more}"
-
-
-def _generation(capability: int) -> int:
-    """Volta, Ampere, Hopper, Blackwell: 0 to 3."""
-    return sum(capability >= least for least in (80, 90, 100))
 
 
 def _steps(function: str, ranks: int) -> int:

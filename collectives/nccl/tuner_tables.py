@@ -1,13 +1,14 @@
 """The constants of NCCL's model of time, by version: src/graph/tuning.cc, us and GB/s.
 
 The tables are baseLat, hwLat, llMaxBws, perChMaxRingLL128Bws, perChMaxTreeLL128Bws,
-perChMaxTreeBws and treeCorrectionFactor there.
+perChMaxTreeBws and treeCorrectionFactor there, since 2.28 nvlsEfficiency and perChMaxNVLSTreeBws
+beside them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 Three = tuple[float, float, float]
@@ -26,6 +27,13 @@ class TunerTables:
     tree_ll128_most: tuple[Three, ...]
     tree_most: tuple[Three, ...]
     tree_correction: Mapping[str, tuple[float, ...]]
+    """By the power of two of a size, from 64 bytes on."""
+    nvls_share: tuple[float, ...] = ()
+    """By generation: the share that NVLS reaches in a server of its graph's bandwidth, of which one
+    channel has no part. Without it the model of NVLS is that of 2.27."""
+    nvls_tree_most: tuple[Three, ...] = ()
+    corrects_nvls_tree: bool = False
+    """Whether trees of NVLS are corrected as trees are, from Blackwell on (ncclTopoGetAlgoTime)."""
 
 
 _NONE: Three = (0.0, 0.0, 0.0)
@@ -90,5 +98,25 @@ _2_27 = TunerTables(
     },
 )
 
-TABLES: Mapping[str, TunerTables] = MappingProxyType({"2.27": _2_27})
+_2_30 = replace(
+    _2_27,
+    net_latency={**_2_27.net_latency, "NVLSTree": (0.0, 0.0, 20.9), "PAT": (0.0, 0.0, 14.0)},
+    ring_ll128_most=(*_2_27.ring_ll128_most[:3], (40.0, 40.0, 40.0)),
+    tree_ll128_most=(*_2_27.tree_ll128_most[:3], (55.6, 31.67, 20.0)),
+    tree_most=(*_2_27.tree_most[:3], (70.0, 42.8, 24.0)),
+    tree_correction={
+        protocol: (*row, 0.9 if protocol == "Simple" else 1.0)
+        for protocol, row in _2_27.tree_correction.items()
+    },
+    nvls_share=(0.0, 0.0, 0.85, 0.74),
+    nvls_tree_most=(
+        (26.5, 18.5, 10.0),
+        (24.0, 23.6, 17.8),
+        (0.0, 57.7, 45.5),
+        (0.0, 96.0, 80.0),
+    ),
+    corrects_nvls_tree=True,
+)
+
+TABLES: Mapping[str, TunerTables] = MappingProxyType({"2.27": _2_27, "2.30": _2_30})
 """The versions that there are tables for. Those of a version are of its last release."""

@@ -88,15 +88,14 @@ class PackedProgram:
         self,
         into: CompiledPrograms,
         ends: npt.NDArray[np.int32],
-        elements: npt.NDArray[np.int64],
-        element_bytes: int,
+        size_bytes: npt.NDArray[np.int64],
     ) -> list[Exchange]:
-        """Add the messages, with so many elements each; the exchange of each participant, whose
+        """Add the messages, with so many bytes each; the exchange of each participant, whose
         programs are the next ones."""
         message, program = len(into.source), np.int32(len(into.programs))
         into.source.frombytes(ends[self.source].tobytes())
         into.destination.frombytes(ends[self.destination].tobytes())
-        into.size_bytes.frombytes((elements * element_bytes).tobytes())
+        into.size_bytes.frombytes(size_bytes.tobytes())
         into.sender.frombytes((self.source + program).tobytes())
         into.receiver.frombytes((self.destination + program).tobytes())
         words = self.words + self.is_message * np.int32(message)

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field, replace
 from collectives.in_network.node import Aggregator
 from collectives.kinds import Kind, Shape
 from collectives.program import Message
+from collectives.schedule.lines import PLAIN, Lines
 from collectives.schedule.operations import CompiledPrograms, Gates, NumberOfMark
 from collectives.schedule.schedule import Chunk, NumberedMessage, Post, Queue, Schedule
 from collectives.start_order import CollectiveOrder
 from collectives.turns import Turn
-from collectives.verify import staging_blocks
+from collectives.verify import blocks_in_lines, staging_blocks
 
 FIRST_SLOT = 1 << 24
 """The slot of the first message of a group's first program: tags below are those of messages that
@@ -25,7 +26,7 @@ class ProgramSchedule(Schedule):
     dimension, the order in which the phases of chunks use it; empty where whoever comes goes.
     Chunks take the `trees` of switches in turn. `slot_stride` is how many slots each chunk has,
     where the schedule is a part of another one (0: as many as it needs). A rank takes `launch_ns`
-    before each chunk."""
+    before each chunk. Messages go in `lines`."""
 
     shape: Shape
     chunks: tuple[Chunk, ...] = field()
@@ -39,6 +40,7 @@ class ProgramSchedule(Schedule):
     trees: int = 1
     slot_stride: int = 0
     launch_ns: int = 0
+    lines: Lines = PLAIN
 
     @property
     def algorithm(self) -> str:
@@ -102,7 +104,7 @@ class ProgramSchedule(Schedule):
                     yield NumberedMessage(
                         message.source,
                         message.destination,
-                        elements * element_bytes,
+                        self.lines.wire_bytes(elements * element_bytes),
                         chunk.index * stride + message.number,
                         chunk.index,
                         message.phase,
@@ -141,10 +143,11 @@ class ProgramSchedule(Schedule):
 
     @property
     def working_bytes(self) -> int:
-        """Memory that a rank needs beside source and target: scratch, staging, and the chunks of
-        shards copied together, of all chunks under way."""
-        counts = []
-        known: dict[int, int] = {}
+        """Memory that a rank needs beside source and target: scratch, staging, the chunks of shards
+        copied together, and lines, of all chunks under way."""
+        element_bytes = self.shape.element_bytes
+        sizes = []
+        known: dict[int, tuple[int, int]] = {}
         for chunk in self.chunks:
             program = chunk.program
             key = id(program)
@@ -153,11 +156,13 @@ class ProgramSchedule(Schedule):
                 copied = 0
                 if program.kind.traits.splits and len(self.chunks) > 1:
                     copied = program.input_blocks + program.output_blocks
-                known[key] = program.scratch_blocks + staged + copied
+                in_lines = blocks_in_lines(program) if self.lines.flagged else 0
+                known[key] = program.scratch_blocks + staged + copied, in_lines
             shard = program.shard_elements(chunk.elements)
-            counts.append(known[key] * -(-shard // program.pieces))
-        under_way = sorted(counts)[-(self.in_flight or len(counts)) :]
-        return sum(under_way) * self.shape.element_bytes
+            block_bytes = -(-shard // program.pieces) * element_bytes
+            plain, in_lines = known[key]
+            sizes.append(plain * block_bytes + in_lines * self.lines.wire_bytes(block_bytes))
+        return sum(sorted(sizes)[-(self.in_flight or len(sizes)) :])
 
     @property
     def threads(self) -> int:

@@ -97,10 +97,10 @@ class ProgramCompiler:
         if not elements.all():
             return False
         ends = np.array(self._ends, dtype=np.int32)
-        element_bytes = self.schedule.shape.element_bytes
+        size_bytes = self.schedule.lines.wire_bytes(elements * self.schedule.shape.element_bytes)
         gates = self.gates
         assert gates is not None
-        for rank, exchange in enumerate(packed.add(self.into, ends, elements, element_bytes)):
+        for rank, exchange in enumerate(packed.add(self.into, ends, size_bytes)):
             begin, end = gates.begin(chunk.index, rank), gates.end(chunk.index, rank, 1)
             self.into.program(self._ends[rank], [begin, exchange, end])
         return True
@@ -120,11 +120,13 @@ class ProgramCompiler:
         elements -= program.offsets(first, chunk.elements)
         order = np.argsort(number)
         order = order[elements[order] > 0]
+        element_bytes, lines = self.schedule.shape.element_bytes, self.schedule.lines
+        size_bytes = lines.wire_bytes(elements[order] * element_bytes)
         ends = np.array(self._ends, dtype=np.int32)
         before, none = len(into.source), np.full(len(order), -1, dtype=np.int32)
         into.source.frombytes(ends[source[order]].tobytes())
         into.destination.frombytes(ends[destination[order]].tobytes())
-        into.size_bytes.frombytes((elements[order] * self.schedule.shape.element_bytes).tobytes())
+        into.size_bytes.frombytes(size_bytes.tobytes())
         into.sender.frombytes(none.tobytes())
         into.receiver.frombytes(none.tobytes())
         return dict(zip(number[order].tolist(), range(before, len(into.source)), strict=True))

@@ -31,7 +31,7 @@ workload:
     - {kind: all_reduce, size: 256KiB}
     - {kind: all_to_all, size: 256KiB}
     - {kind: all_gather, size: 64KiB}
-collectives: {backend: nccl, launch: 0us}
+collectives: {backend: nccl}
 transport: {kind: roce, path_mtu: 4096}
 predict: [packet]
 capture: {points: []}

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from analysis.decode.run_capture import load_capture
+from analysis.runs.run import load_run
 from tests.session.command import groundwire
 
 SIZE_BYTES = 1 << 18
@@ -115,6 +117,48 @@ def test_switches_of_the_network_add_up_for_servers(tmp_path: Path) -> None:
     for one, least_ns in ((direct, 11_800), (nvls, 29_400)):
         assert least_ns < one["duration_ns"] < 70_000
         assert abs(one["predicted"]["packet"]["error"]) < 0.05
+
+
+FLAGS = """
+name: flags
+fabric: {kind: flat, hosts: 2, link: {rate: 100Gbps, delay: 1us}}
+workload:
+  kind: collectives
+  ranks: 2
+  operations:
+    - {kind: all_reduce, size: 64KiB}
+    - {kind: all_gather, size: 240KiB}
+collectives:
+  backend: nccl
+  env: {NCCL_ALGO: Ring, NCCL_PROTO: "allreduce:LL;allgather:LL128"}
+predict: [packet]
+"""
+
+
+def test_flags_are_on_the_wire(tmp_path: Path) -> None:
+    """LL sends 8 bytes for 4 of data, LL128 128 for 120. A rank of two sends half of its data twice
+    in an all-reduce, and its half of an all-gather's once."""
+    spec, out = tmp_path / "flags.yaml", tmp_path / "out"
+    spec.write_text(FLAGS)
+    done = groundwire("run", spec, "--kernel", "virtual", "--out", out)
+    assert done.returncode == 0, done.stderr
+    result = json.loads((out / "result.json").read_text())
+    assert result["valid"] is True
+    assert result["payload_checked"] is True
+    capture = load_capture(load_run(out))
+    assert capture is not None
+    found = capture.attribution
+    assert found.unattributed_bytes == found.unlogged_bytes == 0
+    sent = {
+        row.collective.kind: row.data_bytes
+        for row in found.by_collective()
+        if row.collective and row.collective.schedule.chunks
+    }
+    assert sent["all_reduce"] == 2 * 2 * (64 << 10)
+    # 122,880 bytes of a rank are 64 units of 1,920, in as many parts as there are channels.
+    assert 2 * 64 * 2048 <= sent["all_gather"] <= 2 * 72 * 2048
+    for row in result["collectives"]:
+        assert abs(row["predicted"]["packet"]["error"]) < 0.01
 
 
 JOBS = """

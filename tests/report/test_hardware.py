@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.hardware import gloo, simulations, training, training_runs
+from benchmarks.hardware import gloo, pipelines, simulations, training, training_runs
+from benchmarks.hardware.fits import FITTED, FITTED_ON
 from benchmarks.hardware.kernels import kernels
 from benchmarks.hardware.measurements import measurements
 from benchmarks.hardware.page import CAUSES, DOCS, GENERATIONS, pages
-from benchmarks.hardware.predictions import KEPT, predicted
+from benchmarks.hardware.predictions import KEPT, priced, told
 from benchmarks.hardware.rows import rows
 from collectives.kinds import Kind
+from collectives.nccl.tuner import Tuner
 
 
 def test_pages_are_made_of_kept_figures() -> None:
@@ -39,13 +41,26 @@ def test_enough_rows() -> None:
 @pytest.mark.parametrize("table", ["d10", "d30", "d32", "d35a8"])
 def test_kept_predictions_are_the_models(table: str) -> None:
     kept = json.loads(KEPT.read_text(encoding="utf-8"))
-    for one in measurements():
-        if one.table == table:
-            told = one.tuner()
-            silent = replace(one, net_latency_us=0.0)
-            assert kept[one.id] == predicted(
-                one, told, silent.tuner() if one.net_latency_us else told
-            )
+    rows = {one.id: one for one in measurements()}
+    mine = [one for one in rows.values() if one.table == table]
+    fitted = [rows[FITTED_ON[table]]] if table in FITTED_ON else []
+    found = {one.id: priced(one, one.communicator()) for one in [*mine, *fitted]}
+    for one in mine:
+        assert kept[one.id] == told(one, rows, found)
+
+
+def test_one_row_a_source_is_fitted() -> None:
+    rows = {one.id: one for one in measurements()}
+    fitted = [rows[row] for row in FITTED]
+    assert len({one.source for one in fitted}) == len(fitted)
+    kept = json.loads(KEPT.read_text(encoding="utf-8"))
+    for one in fitted:
+        assert kept[one.id]["time_us"] == pytest.approx(one.time_us, abs=0.06)
+        smallest = min(other.size_bytes for other in rows.values() if other.table == one.table)
+        assert one.size_bytes == smallest
+    # A table's number is of a row that was measured on the same GPU.
+    for table, row in FITTED_ON.items():
+        assert {one.gpu for one in rows.values() if one.table == table} == {rows[row].gpu}
 
 
 def test_kept_times_of_packets_are_its_own() -> None:
@@ -67,6 +82,13 @@ def test_kept_rates_of_training_are_the_models() -> None:
     assert again == pytest.approx(kept["t6.6"]["value"], rel=1e-4)
 
 
+def test_the_kept_ratio_of_pipelines_is_the_models() -> None:
+    kept = json.loads(pipelines.KEPT.read_text(encoding="utf-8"))
+    assert pipelines.ratio() == pytest.approx(kept["ratio"], rel=1e-3)
+    # Bubbles alone: 8 microbatches in 8 + 7 turns, or in 8 + 7/2.
+    assert 1.2 < kept["ratio"] < (8 + 7) / (8 + 7 / 2)
+
+
 def test_kernels_are_those_that_sources_tell() -> None:
     """The fitted number stretches tensor cores alone; recomputing adds; float8 is faster, by less
     than the ratio of the peaks."""
@@ -85,7 +107,7 @@ def test_kernels_are_those_that_sources_tell() -> None:
 def test_kept_times_of_gloo_are_the_models() -> None:
     kept = json.loads(gloo.KEPT.read_text(encoding="utf-8"))
     found = {row.id: row for row in gloo.rows()}
-    assert kept.keys() == {*found, gloo.RATIO, gloo.SLOW_WAKING}
+    assert kept.keys() == {*found, gloo.RATIO}
     fitted = [row for row in found.values() if row.fitted]
     assert len({row.source for row in fitted}) == len(fitted), "one row a source is fitted"
     again = gloo.predicted_us(found["g2.4"], 1e9 * kept["g2.4"]["copy_gbytes_per_s"])
@@ -99,7 +121,8 @@ def test_choices_that_were_logged() -> None:
     for one in measurements():
         if one.table == "d29" and one.nvls:
             assert kept[one.id]["algorithm"] == ("Ring" if one.gpus < 6 else "NVLS")
-    tuner = next(one for one in measurements() if one.table == "d30" and one.nvls).tuner()
+    row = next(one for one in measurements() if one.table == "d30" and one.nvls)
+    tuner = Tuner(row.communicator())
     for power in range(15, 21):
         choice = tuner.choose(Kind.ALL_REDUCE, 1 << power)
         assert (choice.algorithm, choice.protocol) == ("Ring", "LL")

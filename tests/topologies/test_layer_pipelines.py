@@ -51,13 +51,40 @@ def told(workload: LayersWorkload, rank: int) -> str:
 def test_stages_run_one_forward_one_backward() -> None:
     def short(stage: int, stages: int, microbatches: int) -> str:
         passes = stage_passes(stage, stages, microbatches)
-        return " ".join(f"{way[0].upper()}{number}" for way, number in passes)
+        return " ".join(f"{one.direction[0].upper()}{one.microbatch}" for one in passes)
 
     assert short(0, 3, 4) == "F0 F1 F2 B0 F3 B1 B2 B3"
     assert short(1, 3, 4) == "F0 F1 B0 F2 B1 F3 B2 B3"
     assert short(2, 3, 4) == "F0 B0 F1 B1 F2 B2 F3 B3"
     assert short(0, 3, 1) == "F0 B0"
     assert short(0, 1, 2) == "F0 B0 F1 B1"
+
+
+def test_virtual_stages_interleave() -> None:
+    """As torch's ScheduleInterleaved1F1B has it for 4 stages of two parts, and 4 microbatches."""
+
+    def short(stage: int) -> str:
+        passes = stage_passes(stage, 4, 4, 2)
+        return " ".join(
+            f"{one.direction[0].upper()}{one.microbatch}{'ab'[one.part]}" for one in passes
+        )
+
+    assert short(0) == "F0a F1a F2a F3a F0b F1b F2b F3b B0b B1b B2b B3b B0a B1a B2a B3a"
+    assert short(3) == "F0a F1a F2a F3a F0b B0b F1b B1b F2b B2b F3b B3b B0a B1a B2a B3a"
+
+
+def test_a_part_is_handed_from_the_last_stage_to_the_first() -> None:
+    workload = table(
+        stages=4, microbatches=4, activation="1KB", virtual_stages=2, innermost=1, ranks=4
+    )
+    messages = {
+        (action.source, action.destination): action.name
+        for action in step_of(workload, 0)
+        if isinstance(action, StartMessage)
+    }
+    # Stage 0 gets the second part of the model's layers from stage 3, and hands gradients back.
+    assert messages[3, 0] == "pipeline_forward.0.3.3.1"
+    assert messages[0, 3] == "pipeline_backward.0.3.0.0"
 
 
 def test_a_stage_receives_a_pass_ahead_and_waits_for_no_message_that_it_sends() -> None:
@@ -81,18 +108,21 @@ def test_groups_stay_within_a_stage() -> None:
 
 
 @given(
-    st.sampled_from((1, 2, 4)),
+    st.sampled_from(((1, 1), (2, 1), (4, 1), (4, 2))),
     st.integers(1, 5),
     st.integers(1, 2),
     st.sampled_from((0, 512)),
     st.sampled_from(("hybrid-data-model", "hybrid-model-data")),
 )
 def test_every_message_has_two_ends_in_the_same_order(
-    stages: int, microbatches: int, passes: int, spread: int, parallelism: str
+    in_stages: tuple[int, int], microbatches: int, passes: int, spread: int, parallelism: str
 ) -> None:
+    stages, parts = in_stages
+    microbatches *= stages if parts > 1 else 1
     activation = 1000 if stages > 1 else 0
     workload = table(
         stages=stages,
+        virtual_stages=parts,
         microbatches=microbatches,
         passes=passes,
         spread=spread,
@@ -135,6 +165,18 @@ def test_every_message_has_two_ends_in_the_same_order(
         ({"activation": "1KB"}, "stages above 1 and their activation"),
         ({"stages": 3, "activation": "1KB"}, "a multiple of innermost x stages"),
         ({"microbatches": 2, "overlap": False}, "and overlap"),
+        (
+            {"stages": 2, "activation": "1KB", "virtual_stages": 2, "microbatches": 2},
+            "stages of 3 and more with virtual_stages",
+        ),
+        (
+            {"stages": 4, "activation": "1KB", "virtual_stages": 2, "microbatches": 6},
+            "microbatches to be a multiple of stages",
+        ),
+        (
+            {"stages": 4, "activation": "1KB", "virtual_stages": 3, "microbatches": 4},
+            "layers to be a multiple of virtual_stages",
+        ),
         ({"spread": "1KB", "parallelism": "data", "innermost": None}, "hybrid-model-data"),
     ],
 )

@@ -88,7 +88,8 @@ class LayersWorkload(WorkloadSection):
     A pass goes through all layers for each of `microbatches`; gradients are reduced behind the last
     one. With `stages` above 1 ranks are divided among the stages of a pipeline, the first ranks to
     the first; `layers` are those of a stage, and a stage hands on `activation` bytes of a
-    microbatch, from each rank to its like.
+    microbatch, from each rank to its like. With `virtual_stages` above 1 a stage's layers are as
+    many parts of the model, the first part of all stages before the second.
     """
 
     kind: Literal["layers"]
@@ -102,6 +103,7 @@ class LayersWorkload(WorkloadSection):
     overlap: bool = Field(default=True, strict=True)
     microbatches: Integer = Field(default=1, ge=1, le=1024)
     stages: Integer = Field(default=1, ge=1, le=1024)
+    virtual_stages: Integer = Field(default=1, ge=1, le=64)
     activation_bytes: SizeBytes = Field(default=0, alias="activation", ge=0, le=MAX_SIZE_BYTES)
     dtype: Dtype = "float32"
     layers: tuple[LayerSpec, ...] = Field(min_length=1, max_length=10_000)
@@ -155,7 +157,19 @@ class LayersWorkload(WorkloadSection):
                 )
         if (self.stages > 1) != (self.activation_bytes > 0):
             raise ValueError("expected stages above 1 and their activation, or neither")
+        if self.virtual_stages > 1:
+            self._check_virtual_stages()
         return self
+
+    def _check_virtual_stages(self) -> None:
+        if self.stages < 3:
+            # Messages of a pair are matched by their order: of two stages each is both behind and
+            # before the other.
+            raise ValueError("expected stages of 3 and more with virtual_stages")
+        if self.microbatches % self.stages:
+            raise ValueError("expected microbatches to be a multiple of stages with virtual_stages")
+        if len(self.layers) % self.virtual_stages:
+            raise ValueError("expected layers to be a multiple of virtual_stages")
 
     @property
     def degrees(self) -> tuple[int, int, int] | None:

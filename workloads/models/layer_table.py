@@ -21,7 +21,9 @@ hybrid-dlrm   as data; the embedding's AlltoAll is awaited after the bottom MLP,
 Stages of a pipeline run 1F1B (Narayanan et al., PipeDream, SOSP 2019): as many microbatches forward
 as there are stages behind, then one backward and one forward in turn, then those that are left
 backward. Nobody waits until a message is sent; messages are received from one pass ahead on.
-Parameters are gathered a layer ahead, also across passes.
+Parameters are gathered a layer ahead, also across passes. With virtual stages they run interleaved
+1F1B (Narayanan et al., SC 2021, section 2.2; torch's ScheduleInterleaved1F1B): as many microbatches
+as there are stages go through a stage's first part, then through its second, and so on.
 
 With `overlap: false` all of them are LIBRA's loop (astra-sim/libra, inputs/training_loop/
 no_overlap.py): forward, then backward, each layer's input gradient before its weight gradient, and
@@ -30,16 +32,21 @@ every collective is awaited at once, the first layer's, too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
 
 from collectives.kinds import Kind, rounded_elements
 from topologies.spec.layers_section import LayerPass, LayersWorkload
 from topologies.spec.workload_types import GroupName
 from workloads.models.step import Action, Pause, StartCollective, StartMessage, WaitFor
 
-Pass = tuple[Literal["forward", "backward"], int]
-"""A pass of a stage's layers, and its microbatch."""
+
+class Pass(NamedTuple):
+    """A pass of a microbatch through a stage's layers, or through one part of them."""
+
+    direction: Literal["forward", "backward"]
+    microbatch: int
+    part: int = 0
 
 
 def layer_steps(workload: LayersWorkload, rank: int) -> Iterator[Action]:
@@ -47,14 +54,24 @@ def layer_steps(workload: LayersWorkload, rank: int) -> Iterator[Action]:
     return _Loop(workload, rank).run()
 
 
-def stage_passes(stage: int, stages: int, microbatches: int) -> tuple[Pass, ...]:
-    """The passes of a pipeline's stage, in its order (1F1B)."""
-    ahead = min(stages - 1 - stage, microbatches)
-    order: list[Pass] = [("forward", number) for number in range(ahead)]
-    for number in range(microbatches):
-        if ahead + number < microbatches:
-            order.append(("forward", ahead + number))
-        order.append(("backward", number))
+def stage_passes(stage: int, stages: int, microbatches: int, parts: int = 1) -> tuple[Pass, ...]:
+    """The passes of a pipeline's stage, in its order: 1F1B, interleaved where its layers are
+    several parts."""
+    behind, together = stages - 1 - stage, microbatches
+    if parts > 1:
+        behind, together = 2 * behind + (parts - 1) * stages, stages
+    turns = [
+        (first + within, part)
+        for first in range(0, microbatches, together)
+        for part in range(parts)
+        for within in range(together)
+    ]
+    ahead = min(behind, len(turns))
+    order = [Pass("forward", *turn) for turn in turns[:ahead]]
+    for number, (microbatch, part) in enumerate(turns):
+        if ahead + number < len(turns):
+            order.append(Pass("forward", *turns[ahead + number]))
+        order.append(Pass("backward", microbatch, parts - 1 - part))
     return tuple(order)
 
 
@@ -97,16 +114,16 @@ class _Loop:
 
     def _model(self, number: int) -> Iterator[Action]:
         microbatches, stages = self._workload.microbatches, self._workload.stages
-        passes = stage_passes(self._rank // self._stride, stages, microbatches)
+        parts = self._workload.virtual_stages
+        passes = stage_passes(self._rank // self._stride, stages, microbatches, parts)
         yield from self._receive(passes[0], number)
         yield from self._gather(passes, 0, 0, number)
         for position, one in enumerate(passes):
-            direction, microbatch = one
+            direction, microbatch, _ = one
             if position + 1 < len(passes):
                 yield from self._receive(passes[position + 1], number)
-            yield from self._wait(self._handed(one, number, self._source(direction)))
-            places = range(len(self._layers))
-            for turn, index in enumerate(places if direction == "forward" else reversed(places)):
+            yield from self._wait(self._handed(one, number, self._source(one)))
+            for turn, index in enumerate(self._places(one)):
                 yield from self._wait(self._gathered(one, number, index))
                 yield from self._gather(passes, position, turn + 1, number)
                 at = number * microbatches + microbatch
@@ -131,49 +148,67 @@ class _Loop:
             yield from self._post("weight_gradient", number, index)
         yield from self._wait(self._name("input_gradient", number, index))
 
-    def _source(self, direction: str) -> int | None:
+    def _places(self, one: Pass) -> Sequence[int]:
+        """The layers of a pass, in its order."""
+        each = len(self._layers) // self._workload.virtual_stages
+        places = range(one.part * each, (one.part + 1) * each)
+        return places if one.direction == "forward" else places[::-1]
+
+    def _source(self, one: Pass) -> int | None:
         """The rank that hands this one a microbatch in a pass; None at the pipeline's end."""
-        source = self._rank + (-self._stride if direction == "forward" else self._stride)
-        return source if 0 <= source < self._workload.ranks else None
+        forward = one.direction == "forward"
+        source = self._rank + (-self._stride if forward else self._stride)
+        if 0 <= source < self._workload.ranks:
+            return source
+        # The first part of all stages comes before their second.
+        last = 0 if forward else self._workload.virtual_stages - 1
+        return None if one.part == last else source % self._workload.ranks
 
     def _receive(self, one: Pass, number: int) -> Iterator[Action]:
-        source = self._source(one[0])
+        source = self._source(one)
         if source is not None:
             yield self._message(one, number, source, self._rank)
 
     def _hand_on(self, one: Pass, number: int) -> Iterator[Action]:
-        destination = self._rank + (self._stride if one[0] == "forward" else -self._stride)
-        if 0 <= destination < self._workload.ranks:
-            yield self._message(one, number, self._rank, destination)
+        forward, ranks = one.direction == "forward", self._workload.ranks
+        destination = self._rank + (self._stride if forward else -self._stride)
+        if not 0 <= destination < ranks:
+            # What the message is named by is the part that gets it.
+            one = one._replace(part=one.part + (1 if forward else -1))
+            if not 0 <= one.part < self._workload.virtual_stages:
+                return
+        yield self._message(one, number, self._rank, destination % ranks)
 
     def _message(self, one: Pass, number: int, source: int, destination: int) -> StartMessage:
         name = self._handed(one, number, source)
         self._under_way[name] = None
         elements = max(1, self._workload.activation_bytes // self._workload.item_bytes)
-        return StartMessage(name, f"pipeline_{one[0]}", elements, source, destination)
+        return StartMessage(name, f"pipeline_{one.direction}", elements, source, destination)
 
     def _handed(self, one: Pass, number: int, source: int | None) -> str:
-        return f"pipeline_{one[0]}.{number}.{one[1]}.{source}"
+        of_part = f".{one.part}" if self._workload.virtual_stages > 1 else ""
+        return f"pipeline_{one.direction}.{number}.{one.microbatch}.{source}{of_part}"
 
     def _gather(
         self, passes: tuple[Pass, ...], position: int, turn: int, number: int
     ) -> Iterator[Action]:
         """Gather the parameters of the layer that has its turn; after the last that of the first in
         the next pass."""
-        count = len(self._layers)
+        count = len(self._layers) // self._workload.virtual_stages
         position, turn = (position + 1, 0) if turn == count else (position, turn)
         if position == len(passes):
             return
         one = passes[position]
-        index = turn if one[0] == "forward" else count - 1 - turn
+        index = self._places(one)[turn]
         size_bytes = self._layers[index].parameter_shard_bytes
         if size_bytes:
             name = self._gathered(one, number, index)
-            phase = f"parameters_{one[0]}"
+            phase = f"parameters_{one.direction}"
             yield from self._start(name, phase, Kind.ALL_GATHER, size_bytes, "data")
 
     def _gathered(self, one: Pass, number: int, index: int) -> str:
-        return f"parameters_{one[0]}.{number}.{one[1]}.{index}.{self._layers[index].name}"
+        layer = self._layers[index].name
+        return f"parameters_{one.direction}.{number}.{one.microbatch}.{index}.{layer}"
 
     def _dlrm(self, number: int) -> Iterator[Action]:
         last_bottom = self._workload.last_bottom_layer

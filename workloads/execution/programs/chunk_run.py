@@ -10,10 +10,12 @@ from typing import Any
 import torch
 
 from collectives.program import RECEIVES, Action, At, Sequence, Step
+from collectives.schedule.lines import PLAIN, Lines
 from collectives.schedule.schedule import Chunk
 from collectives.waits import Waits
 from workloads.execution.clock import now_ns, sleep_until_ns
 from workloads.execution.payload.tensors import Tensors
+from workloads.execution.programs.flags import in_lines, out_of_lines
 from workloads.execution.programs.memory import ChunkMemory
 from workloads.execution.programs.reductions import Combine
 from workloads.execution.programs.turns import RankTurns
@@ -40,8 +42,12 @@ class ChunkRun:
         combine: Combine,
         tensors: Tensors,
         passes: Callable[[int, bool], None] | None = None,
+        lines: Lines = PLAIN,
     ) -> None:
         self._passes = passes
+        self._lines = lines
+        self._in_lines: dict[At, torch.Tensor] = {}
+        """Messages under way, with their flags."""
         self._passed: set[int] = set()
         """Sequences with a copy."""
         self._chunk = chunk
@@ -118,14 +124,17 @@ class ChunkRun:
                 self._arrived[at] = view
             # A message that is empty at one end is empty at the other.
             if view.numel():
-                work = self._start(step, view)
+                work = self._start(at, step, view)
         with self._posted:
             self._works[at] = work
             self._posted.notify_all()
 
-    def _start(self, step: Step, view: torch.Tensor) -> Any:
+    def _start(self, at: At, step: Step, view: torch.Tensor) -> Any:
         assert step.message is not None
         slot = self._first_slot + step.message
+        if self._lines.flagged:
+            data = view if step.action is Action.SEND else None
+            view = self._in_lines[at] = in_lines(view, data, self._lines, self._tensors)
         if step.action in RECEIVES:
             return self._group.recv([view], step.peer, slot)
         if self._endpoint_delay_ns:
@@ -159,8 +168,18 @@ class ChunkRun:
                 self._complete_step(other)
             if self._works[at] is not None:
                 self._works[at].wait()
-            if at in self._arrived:
-                step = self.sequences[at.sequence].steps[at.place]
-                arrived = self._arrived.pop(at)
-                self._combine(self._memory.view(step.blocks), arrived)
+            self._take(at)
             self._complete.add(at)
+
+    def _take(self, at: At) -> None:
+        """Put what has come, if the step is a receive, to where it belongs."""
+        step = self.sequences[at.sequence].steps[at.place]
+        sent = self._in_lines.pop(at, None)
+        if sent is not None:
+            self._works[at] = None  # it holds the lines
+        arrived = self._arrived.pop(at, None)
+        if sent is not None and step.action in RECEIVES:
+            target = self._memory.view(step.blocks) if arrived is None else arrived
+            out_of_lines(sent, target, self._lines, self._tensors)
+        if arrived is not None:
+            self._combine(self._memory.view(step.blocks), arrived)

@@ -17,6 +17,7 @@ from weakref import WeakSet
 import torch
 
 from collectives.program import Program
+from collectives.schedule.lines import Lines
 from collectives.schedule.program import FIRST_SLOT, ProgramSchedule
 from collectives.schedule.schedule import Chunk
 from collectives.start_order import CollectiveOrder, StartOrder
@@ -139,6 +140,7 @@ class _Task:
     """The rank's time to inject each of its messages."""
     launch_ns: int
     """The rank's time before the chunk's first message."""
+    lines: Lines
 
 
 def _holds_nothing(chunk: Chunk) -> AbstractContextManager[None]:
@@ -225,6 +227,7 @@ class ProgramEngine:
                 hold,
                 0 if self._passes is not None else schedule.endpoint_delay_ns,
                 0 if self._passes is not None else schedule.launch_ns,
+                schedule.lines,
             )
             for chunk in schedule.chunks
         )
@@ -290,6 +293,7 @@ class ProgramEngine:
             task.combine,
             task.tensors,
             self._passes,
+            task.lines,
         )
         others = range(1, len(run.sequences))
         while len(helpers) < len(others):
