@@ -1,4 +1,4 @@
-"""What a call takes beside NCCL's model: one number a source, fitted on one row of it.
+"""The time of a call beside NCCL's model: one number a source, fitted on one row of it.
 
 On several servers it is what a step over their network takes longer than NCCL's table and the NICs'
 plugin tell, as NCCL counts a plugin's latency (`latencyInter` of src/graph/tuning.cc). On one

@@ -55,7 +55,7 @@ CAUSES: Mapping[str, str] = {
     "d09": "1 MB: trees on B200; above 1 GB B200 does better than the table of 2.27.",
     "d10": "8 to 256 MB: NVLSTree's chunks ramp up; the one bandwidth of NCCL's model does not.",
     "d11": "Google's tuner chooses here, which is not public: NCCL's model takes trees at all "
-    "sizes. What takes 600 us more at 8 and 64 MB is in neither.",
+    "sizes. The 600 us more at 8 and 64 MB are in neither.",
     "d12": "NVLSTree's ramp at its smallest size.",
     "d13": "Within 2%.",
     "d29": "Within 10%; the choice of ring for 4 and 5 GPUs and of NVLS for 6 to 8 is the "

@@ -6,9 +6,10 @@ code at the commit that it names (torchtitan/parallelisms/pipelining_utils.py) a
 microbatches as there are ranks in a pipeline, and a rank of the interleaved one has two stages,
 16 and 2 x 8 layers in the middle.
 
-A step is a table of layers of 8 stages, one rank each, which stands for the 64 of its stage. What
-tensor-parallel ranks and FSDP send is left out: both schedules send it alike, and how much of it
-AsyncTP hides the source does not tell. So there is a ratio, and no rate.
+A step is a table of layers of 8 stages, one rank each, which stands for the 64 of its stage. The
+traffic of tensor-parallel ranks and of FSDP is left out: both schedules send it alike, and how much
+of it AsyncTP hides the source does not tell. So there is a ratio, and no
+rate.
 
 `python -m benchmarks.hardware.pipelines` writes the kept result.
 """

@@ -142,8 +142,8 @@ def summary(rows: Sequence[Run], kept: _Kept) -> list[str]:
         f"targets are 8% and 3%. Without {worst}, {errors[worst]:+.0%}, the mean is "
         f"{_mean(rest):.1%}. Seven ratios carry the error, {_mean(carried):.1%} in the mean: "
         "context parallelism (t1.8 to t1.10), ZeRO-3's sequences (t5.1, t5.2, t5.4) and 13B on "
-        f"A100 (t4.8). The other {len(others)} are {_mean(others):.1%} off. What misses is "
-        "kernels, memory and the host, not the network, whose bytes are nearly all hidden.",
+        f"A100 (t4.8). The other {len(others)} are {_mean(others):.1%} off. Kernels, "
+        "memory and the host miss, not the network, whose bytes are nearly all hidden.",
     ]
 
 

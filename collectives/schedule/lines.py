@@ -32,7 +32,7 @@ class Lines:
         return self.data_bytes + self.flag_bytes
 
     def wire_bytes(self, size_bytes: Sizes) -> Sizes:
-        """What is sent of a message with so many bytes of data."""
+        """The bytes that are sent of a message with so many of data."""
         together = self.data_bytes * self.at_once
         return -(-size_bytes // together) * (self.at_once * self.line_bytes)
 

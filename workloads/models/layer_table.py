@@ -173,7 +173,7 @@ class _Loop:
         forward, ranks = one.direction == "forward", self._workload.ranks
         destination = self._rank + (self._stride if forward else -self._stride)
         if not 0 <= destination < ranks:
-            # What the message is named by is the part that gets it.
+            # A message is named by the part that gets it.
             one = one._replace(part=one.part + (1 if forward else -1))
             if not 0 <= one.part < self._workload.virtual_stages:
                 return
