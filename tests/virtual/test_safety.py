@@ -105,7 +105,8 @@ make() {
         if test -L "$each"; then cp -a "$each" root; else copy "$each"; fi || return
     done
     for each in /usr /etc $1; do copy "$each" || return; done
-    for each in /usr/share /usr/include /usr/src $2; do
+    others=$(find /usr/lib -mindepth 1 -maxdepth 1 -type d ! -name '*-linux-gnu' ! -name 'python3*')
+    for each in /usr/share /usr/include /usr/src $others $2; do
         test ! -d "root$each" || mount -t tmpfs tmpfs "root$each" || return
     done
     cd root && mkdir -p given proc dev tmp run sys && touch sacrificial given/file &&
@@ -139,7 +140,10 @@ def test_removing_the_root_removes_nothing(kernel: KernelImage, tmp_path: Path) 
     program = (sys.executable, "-c", REMOVE_ROOT, kernel.path, kernel.symbols)
     needed = f"{ROOT} {kernel.path.parent} {sys.base_prefix} {sys.prefix}"
     # Tens of thousands of files more, each of which `rm` would try to remove.
-    hidden = f"{sysconfig.get_path('purelib')} {ROOT}/.git"
+    packages = {
+        sysconfig.get_path("purelib", vars={"base": base}) for base in (sys.prefix, sys.base_prefix)
+    }
+    hidden = " ".join([*packages, f"{ROOT}/.git"])
     done = subprocess.run(
         ["unshare", "--mount", "sh", "-c", SACRIFICIAL_ROOT, tmp_path, needed, hidden, *program],
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
