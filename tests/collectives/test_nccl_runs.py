@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,8 @@ capture: {points: []}
 predict: [packet]
 """
 
+ONE = ("--set", "workload.operations=[{kind: all_reduce, size: 256KiB}]")
+
 
 @pytest.mark.parametrize("transport", ["tcp", pytest.param("roce", marks=pytest.mark.long)])
 def test_every_kind_has_the_right_numbers(tmp_path: Path, transport: str) -> None:
@@ -47,6 +50,21 @@ def test_every_kind_has_the_right_numbers(tmp_path: Path, transport: str) -> Non
     for one in result["collectives"]:
         # A tree's leaf sends after a step of 0.6 us at least, and a NIC's way takes 4.4 us.
         assert one["duration_ns"] > 5_000
+
+
+def test_ranks_read_the_tuners_file_wherever_it_is(tmp_path: Path) -> None:
+    # A guest has a /tmp of its own.
+    with tempfile.TemporaryDirectory(dir="/tmp") as place:
+        spec, out = Path(place, "nccl.yaml"), tmp_path / "out"
+        spec.write_text(SPEC.replace("nccl}", "nccl, tuner: rows.csv}"))
+        Path(place, "rows.csv").write_text("allreduce,0,1048576,tree,simple,1,-1,-1\n")
+        done = groundwire("run", spec, "--kernel", "virtual", "--out", out, *ONE)
+    assert done.returncode == 0, done.stderr
+    result = json.loads((out / "result.json").read_text())
+    assert result["valid"] is True
+    (row,) = result["collectives"]
+    # The prediction is made outside.
+    assert abs(row["predicted"]["packet"]["error"]) < 0.05
 
 
 BY_SWITCHES = """

@@ -74,9 +74,14 @@ class Spec(Sections):
 
     @property
     def program_files(self) -> tuple[Path, ...]:
-        """The files that algorithms of collectives are in."""
-        entries = _algorithm_entries(self.to_dict())
-        return tuple(Path(entry["file"]) for entry in entries if "file" in entry)
+        """The files that algorithms of collectives are in, and NCCL's (its tuner's, a topology,
+        graphs)."""
+        raw = self.to_dict()
+        found = [entry["file"] for entry in _algorithm_entries(raw) if "file" in entry]
+        for section in _collectives_sections(raw):
+            named = [section["env"].get(name) for name in _FILES_OF_NCCL]
+            found += [each for each in (section["tuner"], *named) if each is not None]
+        return tuple(map(Path, found))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data with every default filled in."""
@@ -110,6 +115,8 @@ class Spec(Sections):
             raise SpecError(_with_set(source, overrides, error), error.problems) from None
 
 
+_FILES_OF_NCCL = ("NCCL_TOPO_FILE", "NCCL_GRAPH_FILE")
+"""Variables that name files."""
 _NO_WORKLOAD = Problem(("workload",), "nothing", "this key is required")
 
 
@@ -203,7 +210,7 @@ def load_spec(
             if isinstance(section.get("tuner"), str):
                 section["tuner"] = str(path.resolve().parent / section["tuner"])
             env = section.get("env")
-            for name in ("NCCL_TOPO_FILE", "NCCL_GRAPH_FILE"):
+            for name in _FILES_OF_NCCL:
                 if isinstance(env, dict) and isinstance(env.get(name), str):
                     env[name] = str(path.resolve().parent / env[name])
         for entry in _algorithm_entries(raw):
