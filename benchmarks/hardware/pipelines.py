@@ -8,8 +8,7 @@ microbatches as there are ranks in a pipeline, and a rank of the interleaved one
 
 A step is a table of layers of 8 stages, one rank each, which stands for the 64 of its stage. The
 traffic of tensor-parallel ranks and of FSDP is left out: both schedules send it alike, and how much
-of it AsyncTP hides the source does not tell. So there is a ratio, and no
-rate.
+of it AsyncTP hides the source does not tell. So there is a ratio, and no rate.
 
 `python -m benchmarks.hardware.pipelines` writes the kept result.
 """
@@ -37,8 +36,8 @@ STAGES, LAYERS, TENSOR, MICROBATCH = 8, 16, 8, 4
 def step_ns(virtual_stages: int) -> int:
     """A step of the pipeline by `packet`, in ns; all of it is a SCALE-th."""
     like = next(run for run in runs() if run.id == "t1.7")
-    shape = {"gpus": 64, "tensor": TENSOR, "sequence": 8192, "microbatch": MICROBATCH}
-    run = replace(like, model="llama3-405b", **shape)
+    run = replace(like, model="llama3-405b", gpus=64, sequence=8192)
+    run = replace(run, tensor=TENSOR, microbatch=MICROBATCH)
     slower = json.loads(TRAINED.read_text(encoding="utf-8"))["t1.1"]["slower"]
     of = kernels(run, slower)
     part = LAYERS / virtual_stages / SCALE
