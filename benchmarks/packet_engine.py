@@ -14,7 +14,7 @@ machine only adds. `--beside` names a clone of this repository at e2b4e87, the l
 model in Python, which then follows the same 16 hosts; both say the same nanoseconds, or it is an
 error. A hierarchical all-reduce is a program of squares of ranks (64 x 64, 64 MB a rank), direct
 in each dimension, with a dimension within leaves, by `packet` and `packet-skipping`: processor time
-of both processes, and the most memory that each has had.
+of both processes, the most memory that each has had, how long it takes, and what leaps state of it.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ def hierarchical_table(ranks: int, size: str, predictors: Sequence[type[Packet]]
     """A row for each predictor: processor time and memory of a hierarchical all-reduce."""
     table = Table("predictor", title=f"A hierarchical all-reduce of {ranks:,} ranks, {size}")
     headings = ("messages", "hops", "spec s", "Python s", "engine s", "wall s")
-    for heading in (*headings, "Python GB", "engine GB", "ms"):
+    for heading in (*headings, "Python GB", "engine GB", "ms", "states ms"):
         table.add_column(heading, justify="right")
     for kind in predictors:
         wall, began = time.monotonic(), time.process_time()
@@ -228,6 +228,7 @@ def hierarchical_table(ranks: int, size: str, predictors: Sequence[type[Packet]]
         python_s = time.process_time() - read
         assert predictor.last is not None
         engine = predictor.last
+        (call,) = found.collectives.values()
         used = (
             resource.getrusage(whose).ru_maxrss / 1e6
             for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
@@ -239,7 +240,8 @@ def hierarchical_table(ranks: int, size: str, predictors: Sequence[type[Packet]]
             f"{engine.hops:,}",
             *(f"{each:.1f}" for each in seconds),
             *(f"{each:.2f}" for each in used),
-            f"{found.duration_ns / 1e6:.3f}",
+            f"{call.duration_ns / 1e6:.3f}",
+            f"{sum(leap.error_ns for leap in engine.leaps) / 1e6:.3f}",
         )
     return table
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from collectives.kinds import Kind
@@ -102,8 +102,11 @@ def _check_form(program: Program) -> None:
         raise WrongProgram(f"window: found {program.window}, allowed are 1 and more")
     sends: dict[int, tuple[int, At, Step]] = {}
     receives: dict[int, tuple[int, At, Step]] = {}
+    exist = {buffer: program.blocks_of(buffer) for buffer in Buffer}
+    of_switches = exist | {Buffer.INPUT: 0, Buffer.OUTPUT: 0}
     for participant, at, step in program.steps():
-        _check_step(program, participant, at, step)
+        own = exist if participant < program.ranks else of_switches
+        _check_step(program, participant, at, step, own)
         if step.message is None:
             continue
         ends = sends if step.action is Action.SEND else receives
@@ -133,7 +136,9 @@ _ENDS = {
 """Whether each step has a source and a target."""
 
 
-def _check_step(program: Program, participant: int, at: At, step: Step) -> None:
+def _check_step(
+    program: Program, participant: int, at: At, step: Step, blocks_of: Mapping[Buffer, int]
+) -> None:
     def wrong(reason: str) -> WrongProgram:
         return WrongProgram(f"{step.action}: {reason}", participant, at)
 
@@ -155,9 +160,7 @@ def _check_step(program: Program, participant: int, at: At, step: Step) -> None:
             continue
         if program.in_place and blocks.buffer is Buffer.OUTPUT:
             raise wrong("in place, the output is the input")
-        exist = program.blocks_of(blocks.buffer)
-        if participant >= program.ranks and blocks.buffer is not Buffer.SCRATCH:
-            exist = 0
+        exist = blocks_of[blocks.buffer]
         if blocks.count < 1 or blocks.start < 0 or blocks.start + blocks.count > exist:
             found = f"{blocks.start} to {blocks.start + blocks.count - 1}"
             raise wrong(f"found {blocks.buffer} blocks {found}, there are {exist}")

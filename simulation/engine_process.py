@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import struct
 import subprocess
 import tempfile
@@ -64,8 +65,16 @@ def run_engine(scenario: Mapping[str, Column], progress: Report | None = None) -
         if status != 0:
             said.seek(0)
             words = said.read().decode(errors="replace").strip()
-            raise SimulationError(f"packet engine: {words or f'ended with status {status}'}")
+            raise SimulationError(f"packet engine: {words or _end_of(status)}")
     return EngineTimeline(unpack(timeline))
+
+
+def _end_of(status: int) -> str:
+    """Why a process ended that did not say so: where the system kills it, or gives it none of the
+    memory that it asks for, that is what it lacks."""
+    if status not in (-signal.SIGKILL, -signal.SIGABRT):
+        return f"ended with status {status}"
+    return f"ended by {signal.Signals(-status).name}, as where memory is short (status {status})"
 
 
 def _exchange(

@@ -23,8 +23,6 @@ def network_columns(
     waits for its receive. Raises PredictorError."""
     setting = setting_of_spec(spec)
     ranks = len(setting.hosts)
-    if len(set(setting.hosts)) < ranks and setting.transport.carrier is not None:
-        raise PredictorError("ranks share a host; what these exchange over RoCE is not followed")
     if spec.faults:
         raise PredictorError("faults are not followed in a network that is driven")
     if not announced and setting.transport.carrier is not None:

@@ -28,6 +28,7 @@ enum class What : uint32_t {
     kDriver,           // whoever drives the network goes on
     kHost,             // a thread of a host that takes time goes on
     kLeap,             // a member of a list of steps that was leapt over is through with it
+    kStage,            // a member of a stage that was leapt over is through with it
     kUnreachable,      // a switch had no route for what an end sent
     kCells,            // something of a switch's fabric of cells
 };

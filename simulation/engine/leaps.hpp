@@ -24,13 +24,14 @@
 #include "fifo.hpp"
 #include "programs.hpp"
 #include "queued.hpp"
-
-class Sums;
+#include "stages.hpp"
+#include "sums.hpp"
 
 class Leaps {
   public:
     // Samples agree that differ by so many millionths of how long they take.
     Leaps(Programs& programs, Network& network, int64_t tolerance_ppm, bool are_any);
+    bool has_exchanges() const { return !exchanges_.empty(); }
     Leaps(const Leaps&) = delete;
     Leaps& operator=(const Leaps&) = delete;
 
@@ -180,6 +181,7 @@ inline Leaps::Leaps(Programs& programs, Network& network, int64_t tolerance_ppm,
 inline void Leaps::find_part(int32_t number) {
     const Programs::Program& program = programs_.programs_[size_t(number)];
     Part& part = parts_[size_t(number)];
+    if (programs_.stages && programs_.stages->owns(number)) return;
     for (int64_t at = program.at; at < program.end; at += programs_.length_of(at)) {
         const int32_t* words = &programs_.code_[size_t(at)];
         Operation operation = Operation(words[0]);
@@ -225,21 +227,6 @@ inline void Leaps::find_exchanges() {
         if (found != kNone) exchanges_[size_t(found)].numbers.push_back(int32_t(i));
     }
 }
-
-// Numbers of which little is kept: two sums, each by another odd factor. Others have the same ones once in 2^128.
-class Sums {
-  public:
-    void add(int64_t value) {
-        first_ = (first_ ^ uint64_t(value)) * 0x9E3779B97F4A7C15u;
-        first_ ^= first_ >> 29;
-        second_ = (second_ + uint64_t(value)) * 0xD1B54A32D192ED03u;
-        second_ ^= second_ >> 31;
-    }
-    std::pair<uint64_t, uint64_t> both() const { return {first_, second_}; }
-
-  private:
-    uint64_t first_ = 1, second_ = 2;
-};
 
 // A program's part, whose messages are numbered by their place in the exchange.
 inline void Leaps::add_code(Sums& sums, const Exchange& exchange, int32_t number) const {

@@ -80,6 +80,7 @@ class Driver {
 };
 
 class Leaps;
+class Stages;
 
 class Programs {
   public:
@@ -109,7 +110,8 @@ class Programs {
     const std::vector<int64_t>& posted_ns() const { return posted_ns_; }
     const std::vector<int64_t>& received_ns() const { return received_ns_; }
 
-    Leaps* leaps = nullptr;  // over what is known, where that is asked for (leaps.hpp)
+    Leaps* leaps = nullptr;    // over what is known, where that is asked for (leaps.hpp)
+    Stages* stages = nullptr;  // of collectives that groups of ranks go through alike (stages.hpp)
 
     Driver* driver() const { return driver_; }
     void drive_by(Driver* driver) { driver_ = driver; }
@@ -200,6 +202,7 @@ class Programs {
     friend class Fluid;
     friend class Hosts;
     friend class Leaps;
+    friend class Stages;
     static constexpr int32_t kDriver = -2;  // in place of a program
     struct Program {
         int64_t at = 0, end = 0;
@@ -236,7 +239,8 @@ class Programs {
         int64_t written_bytes = 0;
         Ring<Expected> expected;
     };
-    enum : uint8_t { kPosted = 1, kInvited = 2, kSent = 4, kReceived = 8 };
+    // kAsked: a receive that was posted ahead of the stage that it is in.
+    enum : uint8_t { kPosted = 1, kInvited = 2, kSent = 4, kReceived = 8, kAsked = 16 };
     // kStepSends says of a post that its sends go first.
     enum : int32_t { kStepSends = 1, kStepReceives = 2, kStepWaits = 4, kStepReceivesFirst = 8 };
     struct Slots {
@@ -311,6 +315,8 @@ class Programs {
     bool enters_exchange(int32_t program, int64_t at, Time now);
     bool leaves_exchange(int32_t program);
     void has_left_exchange(int32_t program, Time now);
+    bool enters_stage(int32_t program, int64_t at, Time now);
+    void passes_stage(int32_t program, Time now);
     void watch(Watchers& watchers, int32_t program);
     void sleep(int32_t program, double until) {
         programs_[size_t(program)].asleep = true;
@@ -407,7 +413,6 @@ inline Programs::Programs(const Columns& from, Network& network, const TcpSettin
     for (size_t i = 0; i < count; ++i) {
         if (hops[i] < 0 || hops[i] > 255 || (hops[i] > 0) != (first_link[i + 1] > first_link[i]))
             throw BadScenario("pair.hops: found a path of " + std::to_string(hops[i]) + " links, allowed 0 to 255");
-        if (!hops[i] && device[i] >= 0) throw BadScenario("pair.hops: found a queue pair within a host");
         pairs_.push_back({source[i], destination[i], reverse[i], before + uint32_t(first_link[i]), uint8_t(hops[i]), base_ns[i],
                           device[i], completions[i], uint8_t(selector[i]), mss[i]});
     }
@@ -540,6 +545,7 @@ inline void Programs::run_to_wait(int32_t number, Time now) {
         Operation operation = Operation(words[0]);
         bool waits = program.waits;
         if (leaps && enters_exchange(number, at, now)) return;
+        if (stages && enters_stage(number, at, now)) return;
         if (waits && !(hosts_ ? is_over_for_thread(number, now) : is_over(number))) break;
         Span<int32_t> sends = program.sends, receives = program.receives;
         bool sends_first = program.sends_first;
@@ -635,6 +641,7 @@ inline void Programs::run_to_wait(int32_t number, Time now) {
                 break;
         }
         if (is_through) has_left_exchange(number, now);
+        if (stages) passes_stage(number, now);
     }
 }
 
@@ -721,7 +728,7 @@ inline void Programs::start(bool sends_first, Span<int32_t> sends, Span<int32_t>
     if (sends_first) announce(sends, now);
     for (int32_t each : receives) {
         const Message& message = messages_[size_t(each)];
-        if (leaps && message.state & kReceived) continue;  // in a leap
+        if ((leaps || stages) && message.state & (kReceived | kAsked)) continue;  // in a leap, or posted ahead
         int32_t back = pairs_[size_t(message.pair)].reverse;
         if (is_copied(each)) has_been_invited(each, now);  // which takes no time
         else if (over_roce(each)) queue_pair(back).post(each, false, kCreditPayloadBytes, now);

@@ -391,8 +391,13 @@ inline void QueuePair::path_loses(int64_t psn, Time now) {
         rxe_entropy_lost(&entropy_, &device_.entropy, value_of_[size_t(psn % kMostUnacknowledged)], uint64_t(now));
 }
 
-// Gives a packet to the host's port (rxe_send).
+// Gives a packet to the host's port (rxe_send), or to the other queue pair where that is on the same host: it takes no
+// time, and does not count as one in the port (rxe_loopback).
 inline void QueuePair::emit(uint32_t number, Time now) {
+    if (!hops) {
+        net.queue_pairs[peer]->receive(number, now);
+        return net.packets.drop(number);
+    }
     bool has_route = net.packets[number].route != Reroutes::kNoRoute;
     uint32_t port = has_route ? net.links[net.packets[number].route] : kNobody;
     ++held_;

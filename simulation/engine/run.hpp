@@ -262,6 +262,8 @@ inline void Network::begin(const Event& event, Time now) {
             return programs->driver()->is_due(event.value, now);
         case What::kLeap:
             return programs->leaps->goes_on(int32_t(event.whose), event.value, now);
+        case What::kStage:
+            return programs->stages->goes_on(int32_t(event.whose), event.value, now);
         case What::kCells:
             return chassis[event.whose]->fire(now);
         case What::kCopies:

@@ -33,8 +33,12 @@ class Simulation {
         // Where the ways of messages, or links, change meanwhile, or switches take part, all is followed.
         bool is_steady = !scenario.ints("fault.rows").size && !scenario.shorts("choice.switch").size &&
                          !scenario.shorts("value.links").size && !scenario.number("has_nodes") && network.chassis.empty() && !programs_->has_copies();
+        if (is_steady && scenario.has("message.stage")) {
+            stages_ = std::make_unique<Stages>(scenario, *programs_, network);
+            if (stages_->are_any()) programs_->stages = stages_.get();
+        }
         leaps_ = std::make_unique<Leaps>(*programs_, network, scenario.number("leaps.tolerance_ppm"), is_steady);
-        programs_->leaps = leaps_.get();
+        if (leaps_->has_exchanges()) programs_->leaps = leaps_.get();
     }
     Simulation(const Simulation&) = delete;
     Simulation& operator=(const Simulation&) = delete;
@@ -59,6 +63,7 @@ class Simulation {
     std::unique_ptr<Programs> programs_;
     std::unique_ptr<Choices> choices_;
     std::unique_ptr<Reroutes> reroutes_;
+    std::unique_ptr<Stages> stages_;
     std::unique_ptr<Leaps> leaps_;
 };
 
@@ -192,9 +197,17 @@ inline void Simulation::write_timeline(FILE* to, double processor_s) const {
         write_column(to, "fluid.waits", kFloat64, waits.data(), waits.size());
     }
     if (leaps_) {
-        write("leaps.first_message", leaps_->first_messages());
-        write("leaps.error_ns", leaps_->errors_ns());
-        write("leaps.messages", leaps_->messages());
+        auto write_both = [&](const char* name, const auto& of) {
+            std::vector<int64_t> column = of(*leaps_);
+            if (stages_) {
+                std::vector<int64_t> more = of(*stages_);
+                column.insert(column.end(), more.begin(), more.end());
+            }
+            write(name, column);
+        };
+        write_both("leaps.first_message", [](const auto& each) { return each.first_messages(); });
+        write_both("leaps.error_ns", [](const auto& each) { return each.errors_ns(); });
+        write_both("leaps.messages", [](const auto& each) { return each.messages(); });
     }
     write("packets", {network.sent});
     write("hops", {network.hops});

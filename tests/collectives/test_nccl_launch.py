@@ -1,4 +1,4 @@
-"""NCCL's launch comes before all that a GPU sends: every predictor has collectives end later by it."""
+"""NCCL's launch comes before all that a GPU sends: predictors have collectives end later by it."""
 
 import pytest
 

@@ -110,3 +110,59 @@ def test_packet_follows_ranks_that_share_hosts(tmp_path: Path, seed: int) -> Non
     assert len(rows) == 40
     errors = sorted(abs(row["predicted"]["packet"]["error"]) for row in rows)
     assert errors[len(errors) * 9 // 10 - 1] < 0.005, errors
+
+
+_OVER_ROCE = """
+import time
+import torch, torch.distributed as dist
+
+dist.init_process_group("gloo")
+ranks = dist.get_world_size()
+for size in (256, 65536, 262144):
+    size = size // ranks * ranks
+    whole, part = torch.ones(size), torch.ones(size // ranks)
+    for call in (
+        lambda: dist.all_reduce(whole),
+        lambda: dist.all_to_all_single(torch.empty(size), whole),
+        lambda: dist.all_gather_into_tensor(torch.empty(size), part),
+    ):
+        time.sleep(0.01)
+        call()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(
+    ("ranks", "together", "control", "link"),
+    [
+        (4, 2, "none", "{rate: 100Gbps, delay: 1us, mtu: 4200}"),
+        pytest.param(
+            *(6, 3, "dcqcn", "{rate: 25Gbps, delay: 500ns, mtu: 4200}"), marks=pytest.mark.long
+        ),
+    ],
+)
+def test_packet_follows_queue_pairs_within_hosts(
+    tmp_path: Path, ranks: int, together: int, control: str, link: str
+) -> None:
+    """A host's device loops back messages between its ranks."""
+    queue = "{kind: lossless, k: 100KB}"
+    (tmp_path / "spec.yaml").write_text(
+        f"fabric: {{kind: flat, hosts: {ranks // together}, link: {link}, queue: {queue}}}\n"
+        f"transport: {{kind: roce, congestion_control: {control}}}\n"
+        "collectives:\n"
+        "  backend: programs\n"
+        "  all_reduce: {algorithm: ring}\n"
+        "  all_to_all: {algorithm: direct}\n"
+        "  all_gather: {algorithm: direct}\n"
+        "predict: [packet]\n"
+    )
+    (tmp_path / "all.py").write_text(_OVER_ROCE)
+    done = execute(
+        tmp_path, "spec.yaml", "--ranks", str(ranks), "--ranks-per-host", str(together),
+        "--kernel", "virtual", "--out", "run", "--", "torchrun", "all.py",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "run" / "result.json").read_text())["collectives"]
+    assert len(rows) == 9
+    errors = sorted(abs(row["predicted"]["packet"]["error"]) for row in rows)
+    assert errors[-1] < 0.005, errors

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -36,6 +38,17 @@ def test_what_columns_cannot_have_is_refused() -> None:
         list(pack({"real": np.zeros(1, dtype=np.float32)}))
     with pytest.raises(ValueError, match="allowed 1 to 23 bytes"):
         list(pack({"a" * 24: np.zeros(1)}))
+
+
+def test_an_engine_that_has_no_memory_says_what_it_lacks() -> None:
+    """It sets 16 GiB aside for packets, and takes of them what it uses."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (12 << 30, before[1]))
+    try:
+        with pytest.raises(SimulationError, match="SIGABRT, as where memory is short"):
+            run_engine({"port.kind": np.zeros(1, dtype=np.int64)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def test_what_the_engine_refuses_it_names() -> None:

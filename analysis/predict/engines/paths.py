@@ -155,6 +155,18 @@ class Paths:
         found: Ints = self._host_of_rank[ranks]
         return found
 
+    def first_links(self, ranks: Ints) -> Ints:
+        """The links by which the first ports of ranks' hosts send, or those of switches."""
+        fabric = self.setting.fabric
+        first = [
+            2 * links[0].index + (links[0].a.node != name)
+            if (links := fabric.links_of[name])
+            else 0
+            for name in self._nodes
+        ]
+        found: Ints = np.array(first, dtype=np.int64)[self._host_of_rank[ranks]]
+        return found
+
     def place(self, node: str) -> int:
         """The place of a node among the fabric's."""
         return self._index[node]

@@ -75,8 +75,6 @@ class Packet(Simulator):
     def run(self, scenario: Scenario) -> Timeline:
         """Follow every packet. Raises PredictorError."""
         setting, only = scenario.setting, scenario.only
-        if setting.transport.carrier is not None:
-            scenario.expect_hosts_apart()
         if only is not None and scenario.silent:
             return Timeline.of_one(only, 0.0)
         if not at_most(_MOST_MESSAGES, scenario.calls, setting.seed):
@@ -96,7 +94,7 @@ class Packet(Simulator):
         columns |= costs_of_hosts(scenario, joint, columns["pair.source"])
         columns["begin_ns"] = np.array([scenario.begin_ns], dtype=np.int64)
         columns["keeps_messages"] = np.array([int(self._keeps_flows)], dtype=np.int64)
-        columns |= self.speed
+        columns |= self.speed | self._known(joint)
         try:
             self.last = run_engine(columns, self._report)
         except SimulationError as error:
@@ -105,6 +103,10 @@ class Packet(Simulator):
             self.flows = list(flow_times(setting, joint, *self.last.messages_ns))
         encoded.take_back(self.last.stamps)
         return self._with_errors(joint, joint.timeline())
+
+    def _known(self, joint: JointPrograms) -> Mapping[str, Column]:
+        """Columns that tell what goes the same way; none where everything is followed."""
+        return {}
 
     def _with_errors(self, joint: JointPrograms, timeline: Timeline) -> Timeline:
         """How far off each call may be; nothing where everything is followed."""

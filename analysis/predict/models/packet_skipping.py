@@ -9,6 +9,7 @@ from types import MappingProxyType
 import numpy as np
 
 from analysis.predict.engines.joint_programs import JointPrograms
+from analysis.predict.engines.packet.stages import stage_column
 from analysis.predict.engines.packet.swings import leapt_calls, swings_ns
 from analysis.predict.models.packet import Packet
 from analysis.predict.scenario import Timeline
@@ -35,6 +36,9 @@ class PacketSkipping(Packet):
     speed: Mapping[str, Column] = MappingProxyType(
         {"leaps.tolerance_ppm": np.array([_TOLERANCE_PPM], dtype=np.int64)}
     )
+
+    def _known(self, joint: JointPrograms) -> Mapping[str, Column]:
+        return stage_column(joint)
 
     def _with_errors(self, joint: JointPrograms, timeline: Timeline) -> Timeline:
         assert self.last is not None

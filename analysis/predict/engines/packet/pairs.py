@@ -26,8 +26,9 @@ _MICROSECOND_NS = 1000
 class PairsOfEnds:
     """Ordered pairs, both ways of each: how they are `carried`, `source` and `destination` by pair,
     in this order. `matrix` is their path matrix, `selector` the DSCP class selector of what is
-    sent. `by_value` has the path matrix of each entropy value, none where queue pairs have one
-    path."""
+    sent. `own_link` is the link of the first port of each one's host, whose device has what does
+    not leave it. `by_value` has the path matrix of each entropy value, none where queue pairs have
+    one path."""
 
     ends: Ints
     keys: Ints
@@ -37,6 +38,7 @@ class PairsOfEnds:
     matrix: Ints
     selector: Ints
     no_link: int
+    own_link: Ints
     rate_bps: Ints
     groups: tuple[str | None, ...]
     by_value: tuple[Ints, ...]
@@ -81,6 +83,7 @@ class PairsOfEnds:
             matrix,
             selector,
             paths.links,
+            paths.first_links(ends[source]),
             np.array(paths.rate_bps, dtype=np.int64),
             tuple(groups[first] for first in source.tolist()),
             tuple(values),
@@ -172,9 +175,12 @@ class PairsOfEnds:
         }
 
     def _first_links(self) -> Ints:
+        """By pair of the carrier's ends: the link of the sending one's device."""
+        own = self.carried == BY_CARRIER
         if not self.matrix.shape[1]:
-            return np.zeros(0, dtype=np.int64)
-        found: Ints = self.matrix[self.carried == BY_CARRIER, 0]
+            return self.own_link[own]
+        first = self.matrix[own, 0]
+        found: Ints = np.where(first < self.no_link, first, self.own_link[own])
         return found
 
     def _device_bps(self) -> Ints:
