@@ -6,12 +6,14 @@ from __future__ import annotations
 import os
 import socket
 import threading
+from functools import partial
 
 import pytest
 
 from emulator.linux.capabilities import kernel_capabilities
 from emulator.native.kernel import missing_for_fabric
 from emulator.network.network import Network
+from emulator.ports.counters import PortCounters
 from tests.native.native_fabrics import network
 from tests.native.native_traffic import TCP, UDP, counters_when, echo_all_pairs, open_socket
 from topologies.fabrics.build import build_fabric
@@ -72,6 +74,10 @@ def _send(live: Network, source: str, destination: str, port: int) -> int:
                 return end.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)
 
 
+def _has_carried(link: tuple[str, str], least: int, now: list[PortCounters]) -> bool:
+    return any((each.node, each.peer) == link and each.bytes >= least for each in now)
+
+
 def test_every_host_is_reached_and_nothing_else_is_on_the_wire() -> None:
     fabric = _fabric()
     with network(fabric) as live:
@@ -94,13 +100,7 @@ def test_a_flow_goes_by_the_path_of_its_hash() -> None:
             leaf, at = path[0].node, source
             for hop in path:
                 link = at, hop.node
-                counters_when(
-                    live,
-                    lambda now, link=link, before=before: any(
-                        (each.node, each.peer) == link and each.bytes - before[link] >= _SENT
-                        for each in now
-                    ),
-                )
+                counters_when(live, partial(_has_carried, link, before[link] + _SENT))
                 at = hop.node
             after = _sent_by(live)
             for spine in (node.name for node in fabric.switches if node.layer == 2):
