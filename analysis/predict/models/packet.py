@@ -94,7 +94,7 @@ class Packet(Simulator):
         columns |= costs_of_hosts(scenario, joint, columns["pair.source"])
         columns["begin_ns"] = np.array([scenario.begin_ns], dtype=np.int64)
         columns["keeps_messages"] = np.array([int(self._keeps_flows)], dtype=np.int64)
-        columns |= self.speed | self._known(joint)
+        columns |= {**self.speed, **self._known(joint)}
         try:
             self.last = run_engine(columns, self._report)
         except SimulationError as error:

@@ -177,10 +177,10 @@ class PairsOfEnds:
     def _first_links(self) -> Ints:
         """By pair of the carrier's ends: the link of the sending one's device."""
         own = self.carried == BY_CARRIER
-        if not self.matrix.shape[1]:
-            return self.own_link[own]
-        first = self.matrix[own, 0]
-        found: Ints = np.where(first < self.no_link, first, self.own_link[own])
+        found: Ints = self.own_link[own]
+        if self.matrix.shape[1]:
+            first = self.matrix[own, 0]
+            found = np.where(first < self.no_link, first, found)
         return found
 
     def _device_bps(self) -> Ints:
