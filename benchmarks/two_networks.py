@@ -29,7 +29,7 @@ SCRIPTS = {
     "fsdp2+tp": Program(("llama.py", "2", "512", "256")),
 }
 """A small GPT of 4 layers of width 512, and a Llama of 2."""
-BACKENDS = {
+BACKENDS: dict[str, dict[str, object]] = {
     "gloo": {},
     "nccl": {"collectives": {"backend": "nccl"}},
     "halving-doubling": {

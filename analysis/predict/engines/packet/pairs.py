@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -149,7 +150,10 @@ class PairsOfEnds:
         """The round trips that ends measured when they connected."""
         if not setting.handshakes_us and not setting.group_handshakes_us:
             return {}
-        by_group = {None: setting.handshakes_us, **setting.group_handshakes_us}
+        by_group: dict[str | None, Mapping[tuple[int, int], tuple[int, int]]] = {
+            None: setting.handshakes_us
+        }
+        by_group |= setting.group_handshakes_us
         ranks = zip(
             self.ends[self.source].tolist(), self.ends[self.destination].tolist(), strict=True
         )
