@@ -12,7 +12,7 @@ from testing.torch_interfaces import LACKED, listed
 
 ROOT = Path(__file__).resolve().parents[2]
 _ROOMS = ("groundwire", "emulator", "analysis", "workloads")
-_NOT_TORCHS = {"_getframe", "_uname_cache"}  # of sys, and of platform
+_NOT_TORCHS = {"_asdict", "_getframe", "_uname_cache"}  # of named tuples, sys and platform
 
 
 def _is_private(name: str) -> bool:
