@@ -151,9 +151,9 @@ class PairsOfEnds:
         if not setting.handshakes_us and not setting.group_handshakes_us:
             return {}
         by_group: dict[str | None, Mapping[tuple[int, int], tuple[int, int]]] = {
-            None: setting.handshakes_us
+            None: setting.handshakes_us,
+            **setting.group_handshakes_us,
         }
-        by_group |= setting.group_handshakes_us
         ranks = zip(
             self.ends[self.source].tolist(), self.ends[self.destination].tolist(), strict=True
         )
