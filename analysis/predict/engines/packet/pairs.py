@@ -150,10 +150,10 @@ class PairsOfEnds:
         """The round trips that ends measured when they connected."""
         if not setting.handshakes_us and not setting.group_handshakes_us:
             return {}
-        by_group: dict[str | None, Mapping[tuple[int, int], tuple[int, int]]] = {
-            None: setting.handshakes_us,
-            **setting.group_handshakes_us,
-        }
+        by_group = dict[str | None, Mapping[tuple[int, int], tuple[int, int]]]()
+        by_group[None] = setting.handshakes_us
+        for group, found in setting.group_handshakes_us.items():
+            by_group[group] = found
         ranks = zip(
             self.ends[self.source].tolist(), self.ends[self.destination].tolist(), strict=True
         )
