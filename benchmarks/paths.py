@@ -63,6 +63,7 @@ ROUTINGS = {
     "flowlet, 50 us": "{kind: flowlet, gap: 50us}",
     "adaptive": "adaptive",
     "source": "source",
+    "srv6": "srv6",
 }
 """All kinds but `weighted`, which is `ecmp` where all next hops are worth as much."""
 TRANSPORTS = {
@@ -129,6 +130,12 @@ class Case:
         parts = (self.fabric, self.ranks, self.transport, self.routing, work)
         return "-".join(str(each).replace(", ", "-").replace(" ", "-") for each in parts)
 
+    @property
+    def _queue(self) -> str:
+        """Ports do not cut packets that are wrapped."""
+        queue = QUEUES.get(self.transport, _QUEUE)
+        return queue.replace(", trim: true", "") if self.routing == "srv6" else queue
+
     def spec(self) -> Spec:
         """Raises SpecError."""
         told = {"size": self.size, "groups": self.ranks // 4}
@@ -137,7 +144,7 @@ class Case:
         text = _SPEC.format(
             fabric=FABRICS[self.fabric],
             routing=ROUTINGS[self.routing],
-            queue=QUEUES.get(self.transport, _QUEUE),
+            queue=self._queue,
             transport=TRANSPORTS[self.transport],
             workload=_DLRM.format(ranks=self.ranks) if self.dlrm else plain,
         )
@@ -249,7 +256,7 @@ def cases(options: argparse.Namespace) -> Iterator[Case]:
     for dlrm, fabric, transport, routing in itertools.product(
         kinds, options.fabrics, options.transports, options.routings
     ):
-        if transport.startswith("MRC") and routing not in ("ecmp", "source"):
+        if transport.startswith("MRC") and routing not in ("ecmp", "source", "srv6"):
             continue  # its entropy values are ports, which others do not look at
         yield Case(dlrm, fabric, transport, routing, options.ranks, options.size)
 

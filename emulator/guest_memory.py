@@ -10,11 +10,14 @@ from collectives.in_network.on_demand import nodes_on_demand
 from collectives.settings import settings_of
 from emulator.capture.ring_room import ring_bytes_of_guest
 from emulator.guest_work import guest_work
+from emulator.needed_kernel import needed_variant
 from emulator.ports.port_qdisc import SAMPLE_BYTES
 from emulator.ports.sampling import sampling_of
 from emulator.ranks.packing import ranks_per_process
 from emulator.transports import emulated
+from emulator.virtual.building.variant import KernelVariant
 from topologies.fabrics.selectors import select_ports
+from topologies.routing.segments import segments_of
 from topologies.spec.spec import Spec
 
 # The kernel, Python and torch's CPU build took 440 MB and each rank 15 MB (docs/guest-memory.md).
@@ -35,6 +38,10 @@ _PROGRAM_BYTES = 400 * 2**20
 # by itself, more than 210. Few are given what other programs get.
 _GPU_RANK_BYTES = 200 * 2**20
 _FEW_GPU_RANKS = 8
+# A node with IPv6 took 120 kB more (benchmarks/results/2026-11-27-planes.md).
+_IPV6_NODE_BYTES = 160 * 2**10
+# A next hop that wraps packets: its route's part, its list, and what it remembers.
+_WRAPPING_HOP_BYTES = 2**10
 _SAMPLES_PER_BLOCK = 4096 // SAMPLE_BYTES
 
 
@@ -58,7 +65,8 @@ def guest_memory_bytes(spec: Spec, run_directory: Path) -> int:
         sharing = max(0, workload.ranks - _FEW_GPU_RANKS) if forked else 0
         programs_bytes = (workload.ranks - sharing) * _PROGRAM_BYTES + sharing * _GPU_RANK_BYTES
         nodes_bytes = len(nodes_on_demand(spec)) * _RANK_BYTES
-        return _SYSTEM_BYTES + programs_bytes + nodes_bytes + emulated(spec).fabric_bytes(spec)
+        fabric_bytes = emulated(spec).fabric_bytes(spec) + _segments_bytes(spec)
+        return _SYSTEM_BYTES + programs_bytes + nodes_bytes + fabric_bytes
     system_bytes = _SYSTEM_BYTES
     if not version("torch").endswith("+cpu"):
         system_bytes += _ACCELERATORS_BYTES
@@ -67,10 +75,22 @@ def guest_memory_bytes(spec: Spec, run_directory: Path) -> int:
     sent = work.sent_bytes(spec)
     an_iteration = None if sent is None else sent // max(1, workload.iterations)
     more_bytes = _samples_bytes(spec, sent) + emulated(spec).fabric_bytes(spec)
+    more_bytes += _segments_bytes(spec)
     more_bytes += emulated(spec).rank_bytes(spec, an_iteration)
     more_bytes += work.tensors_bytes(spec, run_directory)
     needed_bytes = system_bytes + _ranks_bytes(spec) + more_bytes
     return needed_bytes + _rings_bytes(spec, needed_bytes)
+
+
+def _segments_bytes(spec: Spec) -> int:
+    """The memory of IPv6 and of hosts' routes, where hosts write segments."""
+    fabric = spec.plan.fabric
+    if needed_variant(fabric) is not KernelVariant.IPV6:
+        return 0
+    first, last = fabric.hosts[0].name, fabric.hosts[-1].name
+    paths = len(segments_of(spec.plan.routes).paths(first, last))
+    wrapping = len(fabric.hosts) ** 2 * paths * _WRAPPING_HOP_BYTES
+    return len(fabric.nodes) * _IPV6_NODE_BYTES + wrapping
 
 
 def _rings_bytes(spec: Spec, free_bytes: int) -> int:

@@ -17,10 +17,12 @@ from pathlib import Path
 
 from emulator.guest_entry import BOOT_SEED, IMPORTING, STAGE
 from emulator.guest_memory import guest_memory_bytes
+from emulator.needed_kernel import needed_variant
 from emulator.ranks.caller import Caller, ProgramNotFound
 from emulator.ranks.program_jobs import EarlyImport, early_import
 from emulator.transports import emulated
 from emulator.virtual.building.image import KernelImage
+from emulator.virtual.building.variant import KernelVariant
 from emulator.virtual.failure import VirtualKernelError
 from emulator.virtual.host.features import has_seccomp_filters, has_xsave
 from emulator.virtual.memory.host_memory import available_memory
@@ -149,6 +151,8 @@ def _guest_for(specs: Sequence[Spec]) -> GuestSpec | None:
     for spec in specs:
         if spec.jobs or spec.virtual.memory_bytes is not None or spec.workload.from_files:
             continue  # servers of their own, or sized by files of the run directory
+        if needed_variant(spec.plan.fabric) is not KernelVariant.USUAL:
+            continue
         early, readable = _program(spec)
         if can_be_prepared(spec, early):
             seed = spec.seed if early is None else BOOT_SEED

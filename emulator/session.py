@@ -28,7 +28,7 @@ from emulator.host_time.library import charging_environment
 from emulator.idle_time import longest_idle_ns
 from emulator.job_directories import job_directory
 from emulator.native.kernel import can_watch_ports, missing_for, native_arrangement
-from emulator.needed_kernel import lacked_by_virtual
+from emulator.needed_kernel import needed_variant
 from emulator.output_directory import claimed, refuse_taken
 from emulator.prepared_guest import (
     SOURCE,
@@ -246,16 +246,15 @@ def choose_kernel(spec: Spec, wanted: KernelKind | None) -> KernelKind:
                 "name a device (v100, a100, h100), or run it with --kernel native"
             )
         wanted = "native"
-    lacked = lacked_by_virtual(spec.plan.fabric)
     if wanted == "virtual":
-        if lacked is not None:
-            raise KernelRefused(lacked)
         return "virtual"
     missing = missing_for(spec)
-    if missing and (wanted == "native" or lacked is not None):
+    if wanted == "native" and missing:
         needs = "".join(f"\n  - {text}" for text in missing)
-        other = "run it with --kernel virtual, which needs neither root nor kernel modules"
-        raise KernelRefused(f"the native kernel cannot run {spec.name}:{needs}\n{lacked or other}")
+        raise KernelRefused(
+            f"the native kernel cannot run {spec.name}:{needs}\n"
+            "run it with --kernel virtual, which needs neither root nor kernel modules"
+        )
     return "virtual" if missing else "native"
 
 
@@ -301,7 +300,8 @@ def _run_virtual(
     """Run the spec in a guest, which reads these directories besides, and has torch imported by
     `early` before it reads the spec; returns what is known of that afterwards. `notes` get the
     guest's ports."""
-    kernel = ensure_kernel(lambda text: report(Progress("kernel", text)))
+    variant = needed_variant(spec.plan.fabric)
+    kernel = ensure_kernel(lambda text: report(Progress("kernel", text)), variant)
     lines: list[str] = []
     failure: str | None = None
     processes: dict[str, str] = {}

@@ -277,10 +277,10 @@ class _Paths:
         fixed_ns = float(sum(link.delay_ns for link in links))
         slowest_ns_per_byte = max((8e9 / link.rate_bps for link in links), default=0.0)
         mtu = min((link.mtu_bytes for link in links), default=1500)
+        outer = outer_bytes(self._run.fabric)
         if flow.carried and self._carrier is not None:
-            how: Wire = self._carrier.wire(mtu)
+            how: Wire = self._carrier.wire(mtu, outer)
         else:
-            outer = outer_bytes(self._run.fabric)
             # The wire model adds a preamble to the payload; these sizes have it already.
             how, size_bytes = GlooWire(mtu, outer_bytes=outer), size_bytes - PREAMBLE_BYTES
         wire = how.data_bytes(size_bytes)

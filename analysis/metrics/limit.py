@@ -79,7 +79,8 @@ class PhysicalLimit:
 
     def _goodput_bps(self, link: Link) -> float:
         if self._carrier is not None:
-            return self._carrier.wire(link.mtu_bytes).goodput_bps(link.rate_bps)
+            wire = self._carrier.wire(link.mtu_bytes, outer_bytes(self._fabric))
+            return wire.goodput_bps(link.rate_bps)
         return goodput_bps(link.rate_bps, link.mtu_bytes, outer_bytes(self._fabric))
 
     @cached_property

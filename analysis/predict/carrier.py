@@ -40,8 +40,8 @@ class Carrier(ABC):
         return port
 
     @abstractmethod
-    def wire(self, mtu_bytes: int) -> Wire:
-        """How its messages lie on links of this MTU."""
+    def wire(self, mtu_bytes: int, outer_bytes: int = 0) -> Wire:
+        """How its messages lie on links of this MTU, where so many bytes wrap each packet."""
 
     in_port: tuple[int, int]
     """How many packets of an end its host's port has at most, and how few there are when the end

@@ -102,7 +102,8 @@ def _has_segments(netlink: NetlinkSocket) -> bool:
     """Whether the kernel takes what `emulator.network.segments` asks of a switch and of a host. An
     older one ignores the flavour, and has no mode of wrapping without a routing header."""
     locator, host = IPv6Network("fcbb:bb00:1::/48"), IPv4Address("10.0.0.1")
-    wraps = [(_PROBE, IPv6Address("fcbb:bb00:1::"))]
+    hop = rtnetlink.Hop(_PROBE, IPv4Address("10.0.0.3"))
+    wraps = [(hop, IPv6Address("fcbb:bb00:1::"))]
     asked = [
         rtnetlink.set_state(_PROBE, True),
         rtnetlink.set_state(_PEER, True),

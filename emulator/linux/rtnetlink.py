@@ -129,13 +129,17 @@ def route(
 
 def wrapping_route(
     destination: IPv4Address,
-    carriers: Sequence[tuple[int, IPv6Address]],
+    carriers: Sequence[tuple[Hop, IPv6Address]],
     source: IPv4Address,
     metrics: Metrics,
 ) -> Request:
     """Adds or replaces the route to a host by next hops that wrap packets in IPv6 (H.Encaps.Red of
-    RFC 8986): out of an interface, to a carrier of segments. A flow has one of them."""
-    hops = [formats.WRAPPING_HOP.fill(index, each.packed) for index, each in carriers]
+    RFC 8986), each with its carrier of segments. A flow has one of them. Nothing is sent to their
+    gateways, but RDMA asks for the neighbour of a route before it makes a queue pair."""
+    hops = [
+        formats.WRAPPING_HOP.fill(hop.ifindex, hop.gateway.packed, each.packed)
+        for hop, each in carriers
+    ]
     head = formats.ROUTE if hops else formats.ROUTE_UNREACHABLE
     parts = [head.fill(32), formats.ROUTE_TO.fill(destination.packed)]
     if hops:

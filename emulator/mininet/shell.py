@@ -14,7 +14,7 @@ from typing import Literal
 from emulator.mininet.cli import interact, run_commands
 from emulator.mininet.session import ShellSource, fabric_of, open_net
 from emulator.native.kernel import missing_for_fabric, native_arrangement
-from emulator.needed_kernel import lacked_by_virtual
+from emulator.needed_kernel import needed_variant
 from emulator.session import KernelRefused
 from emulator.virtual.boot import GuestSpec, run_guest
 from emulator.virtual.building.build import ensure_kernel
@@ -75,13 +75,12 @@ def run_shell(
     lost. Raises KernelRefused, SpecError, TopoError, RuntimeError when the guest ends badly.
     """
     source = request.source()
-    missing, lacked = missing_for_fabric(source.fabric), lacked_by_virtual(source.fabric)
-    if missing and (kernel == "native" or (kernel is None and lacked is not None)):
+    missing = missing_for_fabric(source.fabric)
+    if kernel == "native" and missing:
         needs = "".join(f"\n  - {text}" for text in missing)
-        other = lacked or "use --kernel virtual"
-        raise KernelRefused(f"the native kernel cannot make this fabric:{needs}\n{other}")
-    if kernel == "virtual" and lacked is not None:
-        raise KernelRefused(lacked)
+        raise KernelRefused(
+            f"the native kernel cannot make this fabric:{needs}\nuse --kernel virtual"
+        )
     if kernel == "virtual" or missing:
         return _virtual(
             source, request.arguments(), commands, on_line, on_error, guest or GuestOptions()
@@ -105,7 +104,7 @@ def _virtual(
     on_error: Callable[[str], None],
     options: GuestOptions,
 ) -> bool:
-    image = ensure_kernel(on_error)
+    image = ensure_kernel(on_error, needed_variant(source.fabric))
     program = [sys.executable, "-m", "emulator.mininet", *arguments]
     root = Path(__file__).resolve().parents[2]
     expected = _GUEST_BASE_BYTES + _GUEST_BYTES_PER_NODE * len(source.fabric.nodes)

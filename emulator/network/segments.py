@@ -8,7 +8,7 @@ from ipaddress import IPv6Address
 
 from emulator.linux import rtnetlink
 from emulator.linux.netlink import Request
-from emulator.linux.rtnetlink import Metrics
+from emulator.linux.rtnetlink import Hop, Metrics
 from emulator.ports.arrangement import PortContext
 from topologies.routing.routes import Path, Routes
 from topologies.routing.segments import (
@@ -91,13 +91,19 @@ class SegmentNode:
         """A host's routes to all others; only those that differ from what was `before`."""
         if self._node.forwards:
             return
-        index = {port.port.interface: port.ifindex for port in self._ports}
+        by_name = routes.fabric.by_name
+        hops = {
+            port.port.interface: Hop(
+                port.ifindex, by_name[port.link.other(self._node.name).node].address
+            )
+            for port in self._ports
+        }
         for host in routes.fabric.hosts:
             paths = self._paths(routes, host.name)
             if host == self._node or (before and self._paths(before, host.name) == paths):
                 continue
             carrier = segments_of(routes).carrier
-            carriers = [(index[path[0].interface], carrier(path)) for path in paths]
+            carriers = [(hops[path[0].interface], carrier(path)) for path in paths]
             yield rtnetlink.wrapping_route(
                 host.address, carriers, self._node.address, self._metrics
             )

@@ -14,7 +14,8 @@ from analysis.predict.engines.wire import GlooWire
 from analysis.predict.models.packet import Packet
 from analysis.predict.planned_run import predict_workload
 from analysis.predict.setting import setting_of_spec
-from emulator.session import KernelRefused, choose_kernel
+from emulator.needed_kernel import needed_variant
+from emulator.virtual.building.variant import KernelVariant
 from topologies.routing.ecmp_hash import FiveTuple, flow_path
 from topologies.routing.segments import segments_of
 from topologies.spec.errors import SpecError
@@ -90,7 +91,7 @@ def test_addresses_alone_give_a_pair_of_hosts_one_path(one: int, other: int) -> 
         ("kind: fat-tree, k: 4", '{kind: srv6, block: "ff00::/32"}', "", "not multicast"),
         ("kind: fat-tree, k: 4", "{kind: srv6, blok: x}", "", "did you mean block?"),
         ("kind: fat-tree, k: 4, link: {mtu: 1000}", "srv6", "", "expected at least 1280"),
-        ("kind: fat-tree, k: 4", "srv6", "transport: {kind: udp}", "expected tcp or mptcp"),
+        ("kind: fat-tree, k: 4", "srv6", "transport: {kind: udp}", "expected tcp, mptcp, roce"),
         ("kind: torus, dimensions: [2, 2]", "srv6", "", "routing"),
         (
             "kind: graph, nodes: [{name: a, kind: host}, {name: b, kind: host}, "
@@ -118,10 +119,9 @@ def test_what_does_not_go_together_is_told(fabric: str, routing: str, more: str,
     assert told in str(caught.value)
 
 
-def test_the_virtual_kernel_refuses_them() -> None:
-    with pytest.raises(KernelRefused, match="no IPv6"):
-        choose_kernel(_spec(), "virtual")
-    assert choose_kernel(_spec(routing="source"), "virtual") == "virtual"
+def test_only_segments_need_another_kernel() -> None:
+    assert needed_variant(_spec().plan.fabric) is KernelVariant.IPV6
+    assert needed_variant(_spec(routing="source").plan.fabric) is KernelVariant.USUAL
 
 
 @given(st.integers(1, 10_000_000), st.integers(1_280, 9_000))

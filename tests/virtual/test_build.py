@@ -17,6 +17,7 @@ import pytest
 
 from emulator.virtual.building import build, source
 from emulator.virtual.building.cache import kernel_cache
+from emulator.virtual.building.variant import KernelVariant
 from emulator.virtual.failure import VirtualKernelError
 from tests.slowdown import slowdown
 
@@ -73,6 +74,23 @@ def test_built_once_then_found(files: Path, archive: Path) -> None:
     said.clear()
     assert build.ensure_kernel(said.append) == image == build.find_kernel()
     assert said == []
+
+
+def test_a_variant_is_a_kernel_beside_the_usual_one(files: Path, archive: Path) -> None:
+    tree = fake_tree()
+    (files / "groundwire.config").write_text("CONFIG_IPV6=n\nCONFIG_NET=y\n")
+    usual = build.ensure_kernel(print)
+    (files / "ipv6").mkdir()
+    (files / "ipv6" / "options.config").write_text("CONFIG_IPV6=y\n")
+    assert build.find_kernel() == usual, "it costs others no build"
+    assert build.find_kernel(KernelVariant.IPV6) is None
+    image = build.ensure_kernel(print, KernelVariant.IPV6)
+    assert image.key != usual.key and image.path.exists()
+    assert build.find_kernel(KernelVariant.IPV6) == image
+    assert build.find_kernel() == usual
+    configured = (tree.parent / "objects-ipv6" / ".config").read_text()
+    assert configured == "CONFIG_NET=y\nCONFIG_IPV6=y\n"
+    assert "CONFIG_IPV6=n" in (tree.parent / "objects" / ".config").read_text()
 
 
 def test_a_second_build_says_that_it_waits_and_finds_the_first_ones_kernel(

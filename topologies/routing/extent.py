@@ -6,21 +6,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from topologies.fabrics.fabric import Fabric
+from topologies.routing.segments import outer_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
     """The longest of the shortest paths between two hosts: how many links it has, the sum of their
-    propagation delays, and the rate of the slowest link of the fabric."""
+    propagation delays, and the rate of the slowest link of the fabric. `outer_bytes` wrap each
+    packet."""
 
     links: int
     delay_ns: int
     slowest_bps: int
+    outer_bytes: int = 0
 
     def base_rtt_ns(self, frame_wire_bytes: int, ack_wire_bytes: int) -> int:
         """A frame there, and its acknowledgement back, without queues, each stored and forwarded by
         every node; all links as slow as the slowest, so that it is no less than any path's."""
-        bits = 8 * (frame_wire_bytes + ack_wire_bytes) * self.links
+        both_bytes = frame_wire_bytes + ack_wire_bytes + 2 * self.outer_bytes
+        bits = 8 * both_bytes * self.links
         return 2 * self.delay_ns + -(-bits * 10**9 // self.slowest_bps)
 
 
@@ -38,7 +42,7 @@ def longest_path(fabric: Fabric) -> Extent:
         most_links = max(most_links, max((links.get(other, 0) for other in hosts), default=0))
         most_ns = max(most_ns, max((delays.get(other, 0) for other in hosts), default=0))
     slowest = min((link.rate_bps for link in fabric.links), default=1)
-    return Extent(most_links, most_ns, slowest)
+    return Extent(most_links, most_ns, slowest, outer_bytes(fabric))
 
 
 def _from(

@@ -16,9 +16,11 @@ from topologies.routing.segments import (
 from topologies.spec.errors import Problem
 from topologies.spec.routing_section import Srv6
 from topologies.spec.sections import Sections
+from topologies.spec.transports.checks import fabric_trims
+from topologies.spec.transports.roce.section import RoceTransport
 
 _KEY = ("fabric", "routing", "kind")
-_TRANSPORTS = ("tcp", "mptcp")
+_TRANSPORTS = ("tcp", "mptcp", "roce", "mrc")
 
 
 def srv6_problems(spec: Sections, fabric: Fabric) -> Iterator[Problem]:
@@ -29,9 +31,16 @@ def srv6_problems(spec: Sections, fabric: Fabric) -> Iterator[Problem]:
         yield Problem(
             ("transport", "kind"),
             spec.transport.kind,
-            f"expected {' or '.join(_TRANSPORTS)} with fabric.routing.kind: srv6: queue pairs ask "
-            "for a route without their ports, and datagrams fill the MTU",
+            f"expected {', '.join(_TRANSPORTS)} with fabric.routing.kind: srv6: datagrams would "
+            "fill the MTU",
         )
+    transport = spec.transport
+    if isinstance(transport, RoceTransport) and transport.congestion_control == "hpcc":
+        expected = "expected another with fabric.routing.kind: srv6: ports write into bare IPv4"
+        yield Problem(("transport", "congestion_control"), "hpcc", expected)
+    if fabric_trims(fabric):
+        expected = "expected false with fabric.routing.kind: srv6: ports cut bare IPv4"
+        yield Problem(("fabric", "queue", "trim"), "true", expected)
     if spec.aggregation is not None:
         expected = "expected none with fabric.routing.kind: srv6: switches write no segments"
         yield Problem(("aggregation",), "a section", expected)

@@ -38,7 +38,7 @@ def wire_of(
     """How a call's messages lie on links of this MTU, where so many bytes wrap each packet of
     TCP."""
     if transport.carrier is not None and transport.carries(call):
-        return transport.carrier.wire(mtu_bytes)
+        return transport.carrier.wire(mtu_bytes, outer_bytes)
     if isinstance(call.schedule, ObservedSchedule):
         return UnannouncedWire(mtu_bytes, call.schedule.header_bytes, outer_bytes)
     return GlooWire(mtu_bytes, outer_bytes=outer_bytes)

@@ -11,7 +11,7 @@ from pyroute2.netlink.rtnl import ndmsg as neighbours
 from pyroute2.netlink.rtnl import rt_proto, rt_type
 from pyroute2.netlink.rtnl.ifaddrmsg import ifaddrmsg
 from pyroute2.netlink.rtnl.ndmsg import ndmsg
-from pyroute2.netlink.rtnl.rtmsg import rtmsg
+from pyroute2.netlink.rtnl.rtmsg import RTNH_F_ONLINK, rtmsg
 
 from emulator.linux.messages import additions
 from emulator.linux.messages.shape import (
@@ -19,6 +19,7 @@ from emulator.linux.messages.shape import (
     REPLACE,
     Shape,
     Value,
+    address,
     i32,
     mac,
     size,
@@ -116,7 +117,9 @@ SEGMENTS = {
                         {
                             "hops": 0,
                             "oif": i32("index"),
+                            "flags": RTNH_F_ONLINK,
                             "attrs": [
+                                ("RTA_GATEWAY", address("gateway")),
                                 ("RTA_ENCAP_TYPE", additions.LWTUNNEL_ENCAP_SEG6),
                                 ("RTA_ENCAP", {"attrs": [("SEG6_IPTUNNEL_SRH", _LIST)]}),
                             ],

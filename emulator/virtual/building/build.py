@@ -17,6 +17,7 @@ from emulator.virtual.building.build_process import build_environment, build_pro
 from emulator.virtual.building.cache import kernel_cache, writable_kernel_cache
 from emulator.virtual.building.carried import carried_kernel
 from emulator.virtual.building.image import KernelImage
+from emulator.virtual.building.variant import KernelVariant
 from emulator.virtual.failure import VirtualKernelError
 
 # Debian package that provides each program or header that the build needs.
@@ -32,30 +33,32 @@ _FIXED_IDENTITY = {
 }
 
 
-def find_kernel() -> KernelImage | None:
+def find_kernel(variant: KernelVariant = KernelVariant.USUAL) -> KernelImage | None:
     """The kernel that is carried or named (`carried.py`), else the one for today's source and
     files, if it has been built; builds nothing. Raises VirtualKernelError where the one that is
     named does not exist."""
-    return carried_kernel() or _find_built()
+    return carried_kernel(variant) or _find_built(variant)
 
 
-def _find_built() -> KernelImage | None:
+def _find_built(variant: KernelVariant) -> KernelImage | None:
     source = kernel_source.find_source()
     if source is None:
         return None
-    image = _image(kernel_source.key(source))
+    image = _image(kernel_source.key(source, variant))
     return image if image.path.exists() else None
 
 
 def kernel_to_build() -> KernelImage:
-    """The kernel for today's source and files, whether it has been built or not.
+    """The usual kernel for today's source and files, whether it has been built or not.
 
     Raises VirtualKernelError when there is no source.
     """
     return _image(kernel_source.key(kernel_source.require_source()))
 
 
-def ensure_kernel(progress: Callable[[str], None]) -> KernelImage:
+def ensure_kernel(
+    progress: Callable[[str], None], variant: KernelVariant = KernelVariant.USUAL
+) -> KernelImage:
     """The kernel for today's source and files, built when it is absent (minutes; 5 to 30 s if only
     our own files changed).
 
@@ -63,19 +66,21 @@ def ensure_kernel(progress: Callable[[str], None]) -> KernelImage:
     option cannot be had, or the compiler fails; the message holds the command and its last lines.
     Interrupted, it says so, and the next build goes on with what is finished.
     """
-    return find_kernel() or build_kernel_here(progress)
+    return find_kernel(variant) or build_kernel_here(progress, variant)
 
 
-def build_kernel_here(progress: Callable[[str], None]) -> KernelImage:
+def build_kernel_here(
+    progress: Callable[[str], None], variant: KernelVariant = KernelVariant.USUAL
+) -> KernelImage:
     """As `ensure_kernel`, but of this machine's source, whatever is carried or named."""
-    found = _find_built()
+    found = _find_built(variant)
     if found is not None:
         return found
     require_tools()
     source = kernel_source.require_source()
     with _lock(writable_kernel_cache(), progress):
         try:
-            return _find_built() or _build(source, progress)
+            return _find_built(variant) or _build(source, variant, progress)
         except KeyboardInterrupt:
             progress("interrupted; the next build goes on from here")
             raise
@@ -121,19 +126,22 @@ def _lock(cache: Path, progress: Callable[[str], None]) -> Iterator[None]:
         yield
 
 
-def _build(source: kernel_source.KernelSource, progress: Callable[[str], None]) -> KernelImage:
+def _build(
+    source: kernel_source.KernelSource, variant: KernelVariant, progress: Callable[[str], None]
+) -> KernelImage:
     started = time.monotonic()
     tree = source_tree(source)
-    objects = tree.parent / "objects"
+    objects = _objects(tree, variant)
     kernel_source.unpack(source, tree, progress)
     key = ""
-    while key != kernel_source.key(source):  # our files may be edited meanwhile
-        key = kernel_source.key(source)
+    while key != kernel_source.key(source, variant):  # our files may be edited meanwhile
+        key = kernel_source.key(source, variant)
         kernel_source.apply_own_files(tree)
     image = _image(key)
+    _begin_from_usual(objects, _objects(tree, KernelVariant.USUAL))
     objects.mkdir(exist_ok=True)
-    progress("configuring the kernel")
-    _configure(tree, objects)
+    progress(f"configuring the kernel{f' with {variant.name}' if variant.value else ''}")
+    _configure(tree, objects, kernel_source.options(variant))
     progress("compiling the kernel (about 4 minutes on 2 cores the first time)")
     _make(tree, objects, ["linux"], progress)
     scratch = image.path.parent.with_name(f"{image.key}.new")
@@ -146,22 +154,34 @@ def _build(source: kernel_source.KernelSource, progress: Callable[[str], None]) 
     return image
 
 
-def _configure(tree: Path, objects: Path) -> None:
-    fragment = kernel_source.KERNEL_FILES / "groundwire.config"
-    wanted = dict(re.findall(r"^(CONFIG_\w+)=(.*)$", fragment.read_text(), re.MULTILINE))
+def _objects(tree: Path, variant: KernelVariant) -> Path:
+    return tree.parent / (f"objects-{variant.value}" if variant.value else "objects")
+
+
+def _begin_from_usual(objects: Path, usual: Path) -> None:
+    """make compiles anew only what a variant's options change."""
+    if objects.exists() or not usual.exists():
+        return
+    scratch = objects.with_name(f"{objects.name}.new")
+    shutil.rmtree(scratch, ignore_errors=True)
+    shutil.copytree(usual, scratch, symlinks=True)
+    scratch.rename(objects)
+
+
+def _configure(tree: Path, objects: Path, options: str) -> None:
+    wanted = dict(re.findall(r"^(CONFIG_\w+)=(.*)$", options, re.MULTILINE))
     config = objects / ".config"
-    made_from = objects / "groundwire.config"
-    if config.exists() and made_from.exists() and made_from.read_text() == fragment.read_text():
+    asked, made_from = objects / "asked.config", objects / "groundwire.config"
+    if config.exists() and made_from.exists() and made_from.read_text() == options:
         return
     made_from.unlink(missing_ok=True)
-    _make(tree, objects, [f"KCONFIG_ALLCONFIG={fragment}", "allnoconfig"], lambda line: None)
+    asked.write_text(options)
+    _make(tree, objects, [f"KCONFIG_ALLCONFIG={asked}", "allnoconfig"], lambda line: None)
     got = dict(re.findall(r"^(CONFIG_\w+)=(.*)$", config.read_text(), re.MULTILINE))
     lost = [f"{name}={value}" for name, value in wanted.items() if got.get(name, "n") != value]
     if lost:
-        raise VirtualKernelError(
-            f"{fragment.name}: this kernel source does not accept " + ", ".join(lost)
-        )
-    shutil.copyfile(fragment, made_from)
+        raise VirtualKernelError("this kernel source does not accept " + ", ".join(lost))
+    shutil.move(asked, made_from)
 
 
 def _make(tree: Path, objects: Path, goals: list[str], progress: Callable[[str], None]) -> None:

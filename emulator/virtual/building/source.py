@@ -12,6 +12,7 @@ from pathlib import Path
 
 from emulator.virtual.building.build_process import build_environment, build_process
 from emulator.virtual.building.cache import kernel_cache
+from emulator.virtual.building.variant import KernelVariant
 from emulator.virtual.failure import VirtualKernelError
 from topologies.installation import in_clone
 
@@ -39,6 +40,7 @@ _NOT_UNPACKED = (
 )
 _RXE = Path("drivers/infiniband/sw/rxe")
 _PATCHED_FILE = re.compile(r"^--- a/(\S+)", re.MULTILINE)
+_OPTION = re.compile(r"^(CONFIG_\w+)=", re.MULTILINE)
 _CREATED_FILE = re.compile(r"^--- /dev/null\n\+\+\+ b/(\S+)", re.MULTILINE)
 
 
@@ -87,14 +89,34 @@ def require_source() -> KernelSource:
 
 
 def own_files() -> list[Path]:
-    """Everything of ours that shapes the kernel: configuration, patches, C sources; sorted."""
+    """Our files that shape the usual kernel: configuration, patches, C sources; sorted."""
     sources = [*KERNEL_FILES.glob("*.[ch]"), *KERNEL_FILES.glob("rxe/*.[ch]")]
-    return sorted([KERNEL_FILES / "groundwire.config", *patches(), *sources])
+    usual = (KERNEL_FILES / "patches").glob("*.patch")
+    return sorted([KERNEL_FILES / "groundwire.config", *usual, *sources])
+
+
+def files_of(variant: KernelVariant) -> list[Path]:
+    """Our files that shape a variant beyond those of the usual kernel; sorted."""
+    return sorted((KERNEL_FILES / variant.value).iterdir()) if variant.value else []
 
 
 def patches() -> list[Path]:
-    """Our patches in the order in which they apply."""
-    return sorted((KERNEL_FILES / "patches").glob("*.patch"))
+    """Our patches in the order in which they apply. All kernels have one tree: those of a variant
+    touch only what the usual kernel does not compile."""
+    usual = sorted((KERNEL_FILES / "patches").glob("*.patch"))
+    variants = [KERNEL_FILES / each.value for each in KernelVariant if each.value]
+    return [*usual, *(patch for folder in variants for patch in sorted(folder.glob("*.patch")))]
+
+
+def options(variant: KernelVariant) -> str:
+    """The configuration of a kernel: one option a line, everything else is off."""
+    usual = (KERNEL_FILES / "groundwire.config").read_text()
+    if not variant.value:
+        return usual
+    own = (KERNEL_FILES / variant.value / "options.config").read_text()
+    said = set(_OPTION.findall(own))
+    left = [line for line in usual.splitlines(True) if said.isdisjoint(_OPTION.findall(line))]
+    return "".join(left) + own
 
 
 def unpacked_name(source: KernelSource) -> str:
@@ -153,10 +175,10 @@ def apply_own_files(tree: Path) -> None:
             _replace_if_different(made, tree / made.relative_to(scratch))
 
 
-def key(source: KernelSource) -> str:
+def key(source: KernelSource, variant: KernelVariant = KernelVariant.USUAL) -> str:
     """A name for the kernel that this source and our files give: 16 hex digits."""
     digest = hashlib.sha256(source.version.encode())
-    for file in own_files():
+    for file in [*own_files(), *files_of(variant)]:
         digest.update(b"\0" + file.name.encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()[:16]
 

@@ -34,11 +34,10 @@ class RoceCarrier(Carrier):
         """As queue pairs have it."""
         return port if self.values == 1 else value_port(port, value)
 
-    def wire(self, mtu_bytes: int) -> Wire:
+    def wire(self, mtu_bytes: int, outer_bytes: int = 0) -> Wire:
         """Packets of the path MTU, whatever links can take."""
-        return RoceWire(
-            self.settings.path_mtu_bytes, self.settings.packets_per_ack, self.settings.is_selective
-        )
+        of = self.settings
+        return RoceWire(of.path_mtu_bytes, of.packets_per_ack, of.is_selective, outer_bytes)
 
     def columns(self, setting: Setting, line_rates_bps: Sequence[int]) -> dict[str, Column]:
         """Those of queue pairs and their devices."""

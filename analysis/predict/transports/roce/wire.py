@@ -31,28 +31,40 @@ class RoceWire:
     """Messages as RDMA WRITEs over one path MTU; sizes are scalars or arrays.
 
     An acknowledgement is asked for with each message's last packet, and with the last of so many
-    packets without (`rxe_congestion_wants_ack` in emulator/kernel/rxe).
+    packets without (`rxe_congestion_wants_ack` in emulator/kernel/rxe). `outer_bytes` are those of
+    what wraps each packet.
     """
 
     path_mtu_bytes: int
     packets_per_ack: int = STOCK_ACK_EVERY
     is_selective: bool = False
+    outer_bytes: int = 0
+
+    @property
+    def packet_bytes(self) -> int:
+        """L1 bytes of a packet without payload."""
+        return PACKET_BYTES + self.outer_bytes
+
+    @property
+    def ack_bytes(self) -> int:
+        """L1 bytes of an acknowledgement."""
+        return ACK_BYTES + self.outer_bytes
 
     @property
     def control_bytes(self) -> int:
         """L1 bytes of what a receiver tells the sender before a message."""
-        return CREDIT_BYTES
+        return CREDIT_BYTES + self.outer_bytes
 
     @property
     def notice_bytes(self) -> int:
         """L1 bytes that leave a port with a message beside it and its acknowledgements: the credit
         of an equal one that comes in, and the acknowledgement of its own."""
-        return CREDIT_BYTES + ACK_BYTES
+        return self.control_bytes + self.ack_bytes
 
     @property
     def full_frame_bytes(self) -> int:
         """L1 bytes of a full packet."""
-        return self.path_mtu_bytes + PACKET_BYTES + RETH_BYTES * self.is_selective
+        return self.path_mtu_bytes + self.packet_bytes + RETH_BYTES * self.is_selective
 
     def packets(self, size_bytes: Any) -> Any:
         """Packets of a message."""
@@ -64,28 +76,28 @@ class RoceWire:
         padded = size + -size % 4
         packets = self.packets(size)
         reths = packets if self.is_selective else 1
-        return padded + packets * PACKET_BYTES + reths * RETH_BYTES + IMMEDIATE_BYTES
+        return padded + packets * self.packet_bytes + reths * RETH_BYTES + IMMEDIATE_BYTES
 
     def beside_bytes(self, size_bytes: Any) -> Any:
         """Acknowledgements of the message, its credit, and the acknowledgement of the one that its
         sender gives."""
         acks = 2 + (self.packets(size_bytes) - 1) // self.packets_per_ack
-        return acks * ACK_BYTES + CREDIT_BYTES
+        return acks * self.ack_bytes + self.control_bytes
 
     def sides(self, size_bytes: int) -> tuple[int, int]:
         """An acknowledgement of the credit goes along; the credit and acknowledgements of the
         message go against it."""
-        return ACK_BYTES, int(self.beside_bytes(size_bytes)) - ACK_BYTES
+        return self.ack_bytes, int(self.beside_bytes(size_bytes)) - self.ack_bytes
 
     @property
     def least_frame_bytes(self) -> int:
         """L1 bytes of a packet with one byte."""
-        return PACKET_BYTES + 1
+        return self.packet_bytes + 1
 
     @property
     def completed_by_bytes(self) -> int | None:
         """An acknowledgement."""
-        return ACK_BYTES
+        return self.ack_bytes
 
     def cut(self, size_bytes: int) -> tuple[int, float, float]:
         """Full packets of a message, the L1 bytes of each, and those of its last one, if that is
@@ -94,7 +106,8 @@ class RoceWire:
         extra = RETH_BYTES * (not self.is_selective) + IMMEDIATE_BYTES
         if not full:
             return 0, 0.0, float(self.data_bytes(size_bytes))
-        last = rest + -rest % 4 + PACKET_BYTES + RETH_BYTES * self.is_selective if rest else 0
+        headers = self.packet_bytes + RETH_BYTES * self.is_selective
+        last = rest + -rest % 4 + headers if rest else 0
         return full, self.full_frame_bytes + extra / full, float(last)
 
     def goodput_bps(self, rate_bps: int) -> float:

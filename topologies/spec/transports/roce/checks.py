@@ -9,7 +9,7 @@ from topologies.routing.extent import Extent, longest_path
 from topologies.routing.routes import Routes, compute_routes
 from topologies.spec.errors import Problem
 from topologies.spec.queue_section import Lossless, QueueSpec, marks
-from topologies.spec.routing_section import Ecmp, Weighted
+from topologies.spec.routing_section import Ecmp, Srv6, Weighted
 from topologies.spec.sections import Sections
 from topologies.spec.transports.checks import TransportChecks
 from topologies.spec.transports.roce.section import INT_MAX_HOPS, RoceTransport
@@ -82,7 +82,7 @@ def _entropy(transport: RoceTransport, fabric: Fabric) -> Iterator[Problem]:
         fabric.routing == "ecmp"
         and choice.by_headers
         and not (
-            isinstance(choice, Ecmp | Weighted)
+            isinstance(choice, Ecmp | Weighted | Srv6)
             and {"ports", "queue-pair"}.isdisjoint(choice.fields)
         )
     )
@@ -90,8 +90,8 @@ def _entropy(transport: RoceTransport, fabric: Fabric) -> Iterator[Problem]:
         yield Problem(
             ("fabric", "routing"),
             fabric.routing if fabric.routing != "ecmp" else choice.kind,
-            "expected source, or ecmp or weighted by ports or queue-pair, with transport.entropy: "
-            "other switches do not look at the port that a packet comes from",
+            "expected source, or ecmp, weighted or srv6 by ports or queue-pair, with "
+            "transport.entropy: other switches do not look at the port that a packet comes from",
         )
 
 
@@ -169,9 +169,11 @@ def _names(spec: Sections) -> list[str | int | None]:
 def _path_mtu(transport: RoceTransport, fabric: Fabric, extent: Extent) -> Iterator[Problem]:
     smallest = min((link.mtu_bytes for link in fabric.links), default=2**16)
     more = telemetry_bytes(extent) if transport.congestion_control == "hpcc" else 0
-    most = smallest - HEADERS_BYTES - more
+    outer = extent.outer_bytes
+    most = smallest - HEADERS_BYTES - more - outer
     if transport.path_mtu_bytes > most:
         and_more = f", and telemetry takes {more}" if more else ""
+        and_more += f", and the outer header {outer}" if outer else ""
         yield Problem(
             ("transport", "path_mtu"),
             str(transport.path_mtu_bytes),
