@@ -101,7 +101,7 @@ class Caller:
     def needed(self, workload: CommandWorkload) -> tuple[Path, ...]:
         """Directories that the program reads, as far as its words and variables tell: what a guest
         would hide when they lie in /tmp and the like."""
-        program = Path(self.program)
+        program = Path(_full(self.program, workload))
         words = [Path(word) for word in workload.argv[1:] if word.startswith("/")]
         found = {Path(workload.directory), program.parent}
         if program.is_absolute() and (program.parent.parent / "pyvenv.cfg").exists():
@@ -157,12 +157,14 @@ def library_here(
     VirtualGpuError."""
     if workload.gpus_per_host is None:
         return None
-    return library_for(Torch.of(_python_of(caller.program)), tell)
+    return library_for(Torch.of(_python_of(_full(caller.program, workload))), tell)
 
 
 def python_line(program: str, workload: CommandWorkload) -> tuple[str, ...] | None:
     """A program's command line as that of a Python, where it plainly imports torch, as a script or
-    a module, with no options of the Python; None for others."""
+    a module, with no options of the Python; None for others. The Python is named in full: what
+    imports torch for all ranks does so elsewhere."""
+    program = _full(program, workload)
     is_python = re.fullmatch(r"python(\d(\.\d+)?)?", Path(program).name) is not None
     try:
         python = _python_of(program)
@@ -180,6 +182,11 @@ def python_line(program: str, workload: CommandWorkload) -> tuple[str, ...] | No
         or script_importing("torch", line, Path(workload.directory)) is not None
     )
     return line if can_fork(line) and uses_torch else None
+
+
+def _full(program: str, workload: CommandWorkload) -> str:
+    """A program that is given with a slash is one of the working directory."""
+    return str(Path(workload.directory) / program)
 
 
 def _python_of(program: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.ranks.caller import Caller, ProgramNotFound
+from emulator.ranks.caller import Caller, ProgramNotFound, python_line
 from topologies.spec.workload_section import CommandWorkload
 
 OWN = Path(sys.executable).parent
@@ -89,6 +89,27 @@ def test_an_active_environment_is_taken_as_it_is(
     assert caller.environment["PATH"] == f"{foreign}:/usr/bin:/bin"
     with pytest.raises(ProgramNotFound, match=f"environment has it: write {OWN}/torchrun"):
         Caller.here(_workload(foreign.parent, "torchrun", "train.py"))
+
+
+def test_a_program_of_the_working_directory_is_one_of_a_python_wherever_it_is_read(
+    foreign: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A guest that does not find the Python has each rank import torch by itself."""
+    launcher = foreign / "torchrun"
+    launcher.write_text(f"#!{foreign}/python3\n")
+    launcher.chmod(0o755)
+    workload = CommandWorkload(
+        kind="command",
+        argv=("bin/torchrun", "train.py"),
+        ranks=2,
+        per="host",
+        directory=str(foreign.parent),
+    )
+    monkeypatch.chdir("/")
+    line = (f"{foreign}/python3", f"{foreign}/torchrun", "train.py")
+    assert python_line("bin/torchrun", workload) == line
+    as_python = _workload(foreign.parent, "bin/python", "train.py")
+    assert python_line("bin/python", as_python) == (f"{foreign}/python", "train.py")
 
 
 @pytest.mark.parametrize(
