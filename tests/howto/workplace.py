@@ -27,6 +27,7 @@ if __name__ == "__main__":  # as pip writes it: processes that commands start im
     sys.exit(main())
 """
 
+_INSTALLS = re.compile(r"^\.venv/bin/(python -m )?pip install", re.M)
 _OWN = tuple(f"{room}/" for room in (*ROOMS, "labs"))
 _COMMANDS = {"groundwire": "groundwire.cli", "torchrun": "torch.distributed.run"}
 
@@ -68,8 +69,13 @@ def changed(text: str, difference: str, place: str) -> str:
 
 
 def changes_groundwire(page: Path) -> bool:
-    """Whether files of Groundwire's own are written or changed by the page."""
-    return any((block.file or "").startswith(_OWN) for block in blocks_of(page))
+    """Whether files of Groundwire's own are written or changed by the page, or packages are put
+    beside them: a guest that stands already has neither."""
+    return any(
+        (block.file or "").startswith(_OWN)
+        or (block.mark != "long" and _INSTALLS.search(block.text))
+        for block in blocks_of(page)
+    )
 
 
 class Workplace:
