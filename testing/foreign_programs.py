@@ -25,11 +25,13 @@ _TORCH = ("torch", "torch-*.dist-info", "torchgen", "functorch")
 @dataclass(frozen=True)
 class Environment:
     """`pip` are packages of PyPI for an environment of Python, `debian` packages that are unpacked.
-    With `torch` it has Groundwire's."""
+    With `torch` it has Groundwire's, with `own_torch` the one that `pip` names, which may have
+    gigabytes for accelerators where GROUNDWIRE_TORCH_INDEX names no other."""
 
     pip: tuple[str, ...] = ()
     debian: tuple[str, ...] = ()
     torch: bool = False
+    own_torch: bool = False
 
 
 ENVIRONMENTS = {
@@ -49,6 +51,8 @@ ENVIRONMENTS = {
     "openmpi": Environment(("mpi4py==4.1.2", "numpy==2.4.6")),
     "tensorflow": Environment(("tensorflow-cpu==2.21.0",)),
     "torch": Environment(("accelerate==1.15.0", "lightning==2.6.6"), torch=True),
+    "oldest-torch": Environment(("torch==2.6.0",), own_torch=True),
+    "newest-torch": Environment(("torch==2.15.0",), own_torch=True),
     "deepspeed": Environment(("deepspeed==0.19.8",), torch=True),
     "jax": Environment(("jax[cpu]==0.10.2",)),
     "ray": Environment(("ray==2.60.0",)),
@@ -85,8 +89,13 @@ def make(name: str, folder: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", place], check=True)
     if environment.torch:
         link_torch(place)
-    pip = (str(place / "bin/pip"), "install", "-q", "--disable-pip-version-check")
-    subprocess.run([*pip, *environment.pip], check=True)
+    pip = [str(place / "bin/pip"), "install", "-q", "--disable-pip-version-check"]
+    variables = dict(os.environ)
+    if environment.own_torch:
+        variables["PIP_CONSTRAINT"] = os.devnull  # which may name ours
+        index = os.environ.get("GROUNDWIRE_TORCH_INDEX")
+        pip += ["--no-compile", *(["--extra-index-url", index] if index else [])]
+    subprocess.run([*pip, *environment.pip], env=variables, check=True)
 
 
 def link_torch(place: Path) -> None:

@@ -37,3 +37,10 @@ def listed() -> list[str]:
     found = re.findall(r"^\| `(torch[\w.]*)` \|", _PAGE.read_text(), re.M)
     assert len(found) > 40 and len(found) == len(set(found))
     return found
+
+
+def lacking(version: str) -> set[str]:
+    """Those that a torch such as 2.6 lacks, as the page says."""
+    return set(
+        re.findall(rf"^\| {re.escape(version)} \| `(torch[\w.]*)` \|", _PAGE.read_text(), re.M)
+    )

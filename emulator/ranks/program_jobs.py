@@ -43,7 +43,13 @@ from workloads.observer import (
     STACKS,
 )
 from workloads.virtual_gpu.building import PROGRAMS
-from workloads.virtual_gpu.plan import DEVICES_VARIABLE, PLAN_KEY, gpu_plan, write_devices
+from workloads.virtual_gpu.plan import (
+    DEVICES_VARIABLE,
+    GROUP_VARIABLES,
+    PLAN_KEY,
+    gpu_plan,
+    write_devices,
+)
 
 MASTER_PORT = 29500
 WORK = "work"
@@ -384,7 +390,7 @@ class _Start:
             }
         if workload.gpus_per_host is not None:
             found["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(workload.gpus_per_host)))
-            found[DEVICES_VARIABLE] = str(_marks(self.run_directory))
+            found |= {DEVICES_VARIABLE: str(_marks(self.run_directory))} | GROUP_VARIABLES
             programs = Path(read_library(self.run_directory)) / PROGRAMS
             found["PATH"] = ":".join(filter(None, (str(programs), found.get("PATH"))))
         if workload.observe or not self.real_time:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.virtual_gpu.conftest import OnGpu
 
 
@@ -49,6 +51,56 @@ def test_in_full_a_step_is_the_cpus(on_gpu: OnGpu) -> None:
         contents="full",
     )
     assert float(said) < 1e-4
+
+
+@pytest.mark.parametrize("contents", ["small", "full"])
+@pytest.mark.parametrize(
+    ("dtype", "heads", "options"),
+    [
+        ("bfloat16", 4, "is_causal=True"),
+        ("float16", 2, "enable_gqa=True, scale=0.3"),
+        ("float32", 4, "is_causal=True"),
+        ("float32", 4, "attn_mask=mask"),
+    ],
+    ids=["causal", "groups", "float32", "mask"],
+)
+def test_fused_attention_is_the_cpus(
+    on_gpu: OnGpu, dtype: str, heads: int, options: str, contents: str
+) -> None:
+    said = on_gpu(
+        f"""
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+        def attended(device, dtype):
+            torch.manual_seed(0)
+            given = [torch.randn(2, each, 7, 16) for each in (4, {heads}, {heads})]
+            given = [each.to(torch.{dtype}).to(device, dtype).requires_grad_() for each in given]
+            mask = torch.randn(7, 7).to(device, dtype)
+            out = torch.nn.functional.scaled_dot_product_attention(*given, {options})
+            out.float().square().sum().backward()
+            return [out, *(each.grad for each in given)]
+        right = attended("cpu", torch.float32)
+        with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]):
+            found = attended("cuda", torch.{dtype})
+        print(all(map(gpu.is_known, found)), *(each for each in gpu.totals() if "scaled" in each))
+        off = [b.float().cpu() - a for a, b in zip(right, found)]
+        print(max(float(b.abs().max() / a.abs().max()) for a, b in zip(right, off)))
+        """,
+        contents=contents,
+    )
+    known, worst = said.splitlines()
+    fused = "efficient" if dtype == "float32" else "flash"
+    name = f"aten::_scaled_dot_product_{fused}_attention"
+    assert known == f"True {name} {name}_backward"
+    assert float(worst) < {"float32": 1e-5, "float16": 4e-3, "bfloat16": 3e-2}[dtype]
+
+
+def test_attention_that_drops_has_a_shape(on_gpu: OnGpu) -> None:
+    said = on_gpu("""
+        dropped = torch.nn.functional.scaled_dot_product_attention(
+            *(torch.randn(1, 2, 8, 16, device="cuda").half() for _ in range(3)), dropout_p=0.5)
+        print(tuple(dropped.shape), gpu.is_known(dropped))
+    """)
+    assert said == "(1, 2, 8, 16) False\n"
 
 
 def test_mixed_precision_and_scaling(on_gpu: OnGpu) -> None:

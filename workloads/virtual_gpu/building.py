@@ -18,7 +18,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from topologies.cache_folder import NoCacheFolder, cache_folder
@@ -37,7 +37,12 @@ CARRIED = EXTENSION.parent / "carried"
 has; a clone has no such directory."""
 KEY = "key"
 """The file in it that says for which torch, Python and source it is."""
-OLDEST_TORCH = (2, 9)
+TRIED_TORCH = ((2, 6), (2, 9), (2, 13), (2, 15))
+"""The versions of torch that virtual GPUs are tried with. Older ones are refused; for others it is
+compiled, and where that fails with a newer one the error says so."""
+OLDEST_TORCH, NEWEST_TORCH = TRIED_TORCH[0], TRIED_TORCH[-1]
+_named = [".".join(map(str, version)) for version in TRIED_TORCH]
+TRIED = f"{', '.join(_named[:-1])} and {_named[-1]}"
 _FLAGS = ("-O1", "-std=c++20", "-fPIC", "-DTORCH_EXTENSION_NAME=_groundwire_gpu")
 _ASK = """
 import importlib.util, json, sys, sysconfig
@@ -57,12 +62,19 @@ class VirtualGpuError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Torch:
-    """A torch: its package, its version, and the headers and the ABI of the Python that has it."""
+    """A torch: its package, its version, and the headers and the ABI of the Python that has it.
+    `flags` are options by which what is compiled here goes together with torch's own libraries."""
 
     torch: str
     version: str
     python: str
     abi: str
+    flags: tuple[str, ...] = ()
+
+    @property
+    def release(self) -> tuple[int, ...]:
+        """The first two numbers of its version."""
+        return tuple(int(part) for part in re.findall(r"\d+", self.version)[:2])
 
     @classmethod
     def of(cls, python: str) -> Torch:
@@ -81,13 +93,13 @@ class Torch:
             words = asked.stderr.strip().splitlines()[-1:] or ["it says nothing"]
             raise VirtualGpuError(f"virtual GPUs need torch: {python}: {words[0]}")
         found = cls(**json.loads(asked.stdout))
-        release = tuple(int(part) for part in re.findall(r"\d+", found.version)[:2])
-        if release < OLDEST_TORCH:
+        if found.release < OLDEST_TORCH:
             oldest = ".".join(map(str, OLDEST_TORCH))
             raise VirtualGpuError(
-                f"virtual GPUs: {python} has torch {found.version}; expected {oldest} or later"
+                f"virtual GPUs: {found.torch}: found torch {found.version}; expected {oldest} or "
+                f"later ({TRIED} are tried)"
             )
-        return found
+        return replace(found, flags=_as_compiled(Path(found.torch)))
 
 
 def library_for(torch: Torch, tell: Callable[[str], None] = lambda text: None) -> Path:
@@ -100,7 +112,7 @@ def library_for(torch: Torch, tell: Callable[[str], None] = lambda text: None) -
     place = _cache() / key
     if (place / LIBRARY).is_file():
         return place
-    tell(f"compiling virtual GPUs for torch {torch.version}: a minute or two, once")
+    tell(f"compiling virtual GPUs for torch {torch.version}: some minutes, once")
     if shutil.which("g++") is None:
         raise VirtualGpuError(
             "virtual GPUs cannot be built without g++; install it with `sudo apt-get install g++`"
@@ -116,6 +128,13 @@ def library_for(torch: Torch, tell: Callable[[str], None] = lambda text: None) -
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not (place / LIBRARY).is_file():
                 _build(torch, place)
+    except VirtualGpuError as error:
+        if torch.release <= NEWEST_TORCH:
+            raise
+        raise VirtualGpuError(
+            f"virtual GPUs: {torch.torch}: found torch {torch.version}, newer than those that are "
+            f"tried ({TRIED}): {error}"
+        ) from error
     except OSError as error:
         raise VirtualGpuError(f"virtual GPUs cannot be kept: {error}") from error
     return place
@@ -142,13 +161,14 @@ def _build(torch: Torch, place: Path) -> None:
     made = place.with_name(f"{place.name}.new")
     shutil.rmtree(made, ignore_errors=True)
     made.mkdir()
+    flags = [*_FLAGS, *torch.flags]
     include = Path(torch.torch) / "include"
     headers = [include, include / "torch/csrc/api/include", Path(torch.python)]
     seen = [word for path in headers for word in ("-isystem", str(path))]
 
     def compile_one(source: Path) -> Path:
         result = made / f"{source.stem}.o"
-        _run(["g++", *_FLAGS, *seen, "-c", str(source), "-o", str(result)])
+        _run(["g++", *flags, *seen, "-c", str(source), "-o", str(result)])
         return result
 
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
@@ -177,6 +197,22 @@ def _build(torch: Torch, place: Path) -> None:
     (made / OPERATORS).write_text("".join(f"{name}\n" for name in cuda_operators(torch)))
     shutil.rmtree(place, ignore_errors=True)
     made.rename(place)
+
+
+def _as_compiled(torch: Path) -> tuple[str, ...]:
+    """The options that torch's own libraries tell: C++11's strings, which wheels for CUDA of 2.6
+    have not, and the compiler by whose version pybind11 knows modules that share their types
+    (PYBIND11_INTERNALS_ID; later it has another). Raises VirtualGpuError."""
+    try:
+        core, python = (
+            (torch / "lib" / name).read_bytes() for name in ("libc10.so", "libtorch_python.so")
+        )
+    except OSError as error:
+        raise VirtualGpuError(f"virtual GPUs: no library of torch's: {error}") from error
+    strings = re.search(rb"_ZN3c10\w*St7__cxx1112basic_string", core) is not None
+    found = (f"-D_GLIBCXX_USE_CXX11_ABI={int(strings)}",)
+    compiler = re.search(rb"__pybind11_internals_v\d+_gcc_libstdcpp(_cxxabi\d+)__", python)
+    return found if compiler is None else (*found, f'-DPYBIND11_BUILD_ABI="{compiler[1].decode()}"')
 
 
 def cuda_operators(torch: Torch) -> list[str]:
@@ -214,7 +250,7 @@ def _run(command: list[str]) -> None:
 
 
 def _key(torch: Torch) -> str:
-    digest = hashlib.sha256(repr((_FLAGS, torch.abi)).encode())
+    digest = hashlib.sha256(repr((_FLAGS, torch.abi, torch.flags)).encode())
     for path in sorted([*EXTENSION.rglob("*.?pp"), *COMMANDS.glob("*.py")]):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return f"torch-{torch.version}-{digest.hexdigest()[:16]}"

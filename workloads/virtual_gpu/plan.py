@@ -54,6 +54,8 @@ PLAN_KEY = "gpu"
 """In the plan that a rank's Python reads."""
 DEVICES_VARIABLE = "GROUNDWIRE_GPUS"
 """Names the folder by which a server's programs know its devices (`extension/nvml/nvml.cpp`)."""
+GROUP_VARIABLES = {"TORCH_DIST_USE_NCCL2": "0"}
+"""Variables of torch by which its `nccl` is ProcessGroupNCCL: in 2.15 it has become another."""
 KEPT_KERNELS = 500_000
 """The most kernels of a rank that keep their times; those behind are counted only."""
 

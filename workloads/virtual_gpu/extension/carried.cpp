@@ -6,6 +6,7 @@
 
 #include "ring.hpp"
 #include "simulated.hpp"
+#include "versions.hpp"
 
 namespace groundwire {
 namespace {
@@ -80,7 +81,7 @@ struct Carried final : Backend {
   Carried(c10::intrusive_ptr<Backend> by, py::object programs)
       : Backend(by->getRank(), by->getSize()), gloo(std::move(by)), programs(std::move(programs)) {}
   const std::string getBackendName() const override { return "carried"; }
-  void setTimeout(std::chrono::milliseconds timeout) override { gloo->setTimeout(timeout); }
+  void setTimeout(std::chrono::milliseconds timeout) { set_timeout(*gloo, timeout); }
 
   // By a program, if there is one, else `otherwise`; `then` is done with what has come.
   template <class Otherwise>

@@ -48,7 +48,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     if (device.index() >= 0) set_current_device(device.index());
   }
   void uncheckedSetDevice(c10::Device device) const noexcept override { setDevice(device); }
-  c10::Stream getStream(c10::Device device) const override {
+  c10::Stream getStream(c10::Device device) const noexcept override {
     int number = number_of(device);
     return c10::Stream(c10::Stream::UNSAFE, c10::Device(kind, number),
                        current_stream(number).second);
@@ -63,7 +63,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override {
     return getNewStream(device, 0);
   }
-  c10::Stream exchangeStream(c10::Stream stream) const override {
+  c10::Stream exchangeStream(c10::Stream stream) const noexcept override {
     auto before = getStream(stream.device());
     set_current_stream(stream.device_index(), stream.id());
     return before;
@@ -192,8 +192,9 @@ struct CUDAHooks final : at::CUDAHooksInterface {
   void init() const override {}
   bool hasCUDA() const override { return true; }
   bool hasCUDART() const override { return true; }
-  bool isBuilt() const override { return true; }
-  bool isAvailable() const override { return true; }
+  // Older versions of torch do not ask for these two.
+  bool isBuilt() const { return true; }
+  bool isAvailable() const { return true; }
   bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
   c10::DeviceIndex deviceCount() const override { return settings.devices; }
   int getNumGPUs() const override { return settings.devices; }

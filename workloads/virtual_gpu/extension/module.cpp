@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "attention.hpp"
 #include "clock.hpp"
 #include "cost.hpp"
 #include "device.hpp"
@@ -117,7 +118,7 @@ PYBIND11_MODULE(_groundwire_gpu, m) {
   using release = py::call_guard<py::gil_scoped_release>;
   install_device();
   install_memory();
-  install_operators();
+  install_attention();
   install_profiler();
   m.def("configure", &configure);
   m.def("install_process_group", [m]() mutable { install_process_group(m); });

@@ -2,16 +2,14 @@
 // real, or by shapes alone. In either case its kernel takes its time on the current stream.
 #include "operators.hpp"
 
-#include <ATen/Context.h>
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/native/DispatchStub.h>
-#include <ATen/native/transformers/attention.h>
 #include <torch/library.h>
 #include <ATen/ATen.h>
 
 #include <mutex>
 #include <unordered_set>
 
+#include "attention.hpp"
 #include "call.hpp"
 #include "clock.hpp"
 #include "cost.hpp"
@@ -105,17 +103,42 @@ void charge(const c10::OperatorHandle& op, const std::vector<IValue>& arguments,
                   Values(stack.data() + first, stack.size() - first), device);
 }
 
-void run_on_cpu(const c10::OperatorHandle& op, const std::vector<IValue>& arguments, Stack* stack,
-                size_t first) {
-  Call call(c10::kCPU);
+// Results without contents, and their device. Nothing where torch has no Meta kernel that could tell.
+std::optional<int> shape(const c10::OperatorHandle& op, Stack* stack) {
+  Call call(c10::kMeta);
   try {
     call.run(op, stack);
-  } catch (const c10::NotImplementedError&) {
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        false, op.schema().name(), ": torch has no version of this operator for the CPU, by which "
-        "a virtual GPU computes its contents; with contents: small it has shapes and a time");
+  } catch (const std::exception&) {
+    return std::nullopt;
   }
-  charge(op, arguments, *stack, first, call.device);
+  return call.device;
+}
+
+// Returns whether the results have contents. In `small` those of an operator that the CPU lacks have a
+// shape and a time.
+bool run_on_cpu(const c10::OperatorHandle& op, const std::vector<IValue>& arguments, Stack* stack,
+                size_t first) {
+  auto again = [&] {
+    stack->resize(first);
+    stack->insert(stack->end(), arguments.begin(), arguments.end());
+  };
+  bool real = true;
+  int device;
+  try {
+    Call call(c10::kCPU);
+    call.run(op, stack);
+    device = call.device;
+  } catch (const c10::NotImplementedError&) {
+    again();
+    auto own = attend(op, arguments, stack);
+    real = own.has_value();
+    if (!own && settings.contents == Contents::small) own = shape(op, stack);
+    TORCH_CHECK_NOT_IMPLEMENTED(own, op.schema().name(), ": torch has no version of this operator for "
+                                "the CPU, by which a virtual GPU computes contents");
+    device = *own;
+  }
+  charge(op, arguments, *stack, first, device);
+  return real;
 }
 
 // Copies between the host and the device are not kernels: they take the link's time.
@@ -298,7 +321,10 @@ void run(const c10::OperatorHandle& op, Stack* stack) {
       return;
     }
   }
-  if (full) return run_on_cpu(op, arguments, stack, first);
+  if (full) {
+    run_on_cpu(op, arguments, stack, first);
+    return;
+  }
 
   if (!all_known && name == "aten::_amp_foreach_non_finite_check_and_unscale_") {
     charge(op, arguments, {}, 0, -1);  // gradients without contents count as finite
@@ -316,7 +342,10 @@ void run(const c10::OperatorHandle& op, Stack* stack) {
     return charge(op, arguments, *stack, first, arguments[0].toTensor().get_device());
   }
   bool contents = all_known && all_fit;
-  if (contents && has_no_tensors(schema)) return run_on_cpu(op, arguments, stack, first);
+  if (contents && has_no_tensors(schema)) {
+    run_on_cpu(op, arguments, stack, first);
+    return;
+  }
   if (!contents || !writes) {
     if (run_by_shapes(op, arguments, stack, first, contents, all_known, results)) {
       is_unknown();
@@ -331,26 +360,12 @@ void run(const c10::OperatorHandle& op, Stack* stack) {
       return is_unknown();
     }
   }
-  run_on_cpu(op, arguments, stack, first);
-  for (auto& each : written) set_known(each, all_known);
+  bool real = run_on_cpu(op, arguments, stack, first);
+  for (auto& each : written) set_known(each, real && all_known);
 }
 
 void record_stream(Tensor& tensor, c10::Stream stream) {
   used_on(tensor, {stream.device_index(), stream.id()});
-}
-
-// Which kernel attention has is no operator's choice but a stub's.
-int64_t choose_attention(const Tensor& q, const Tensor&, const Tensor& v,
-                         const std::optional<Tensor>& mask, double, bool, std::optional<double>,
-                         bool) {
-  auto& context = at::globalContext();
-  enum { math, flash, efficient };
-  if (settings.contents == Contents::full && context.userEnabledMathSDP()) return math;
-  bool half = q.scalar_type() == at::kHalf || q.scalar_type() == at::kBFloat16;
-  bool plain = q.sym_size(-1) == v.sym_size(-1) && !(mask && mask->defined());
-  if (half && plain && context.userEnabledFlashSDP()) return flash;
-  if (context.userEnabledMemEfficientSDP()) return efficient;
-  return math;
 }
 
 // CUDA has it for integers, the CPU does not.
@@ -399,10 +414,6 @@ void take_over(std::vector<std::string> names) {
   auto& own = make("aten");
   own.impl("record_stream", record_stream);
   own.impl("histc", histc);
-}
-
-void install_operators() {
-  at::native::_fused_sdp_choice_stub.set_cuda_dispatch_ptr(&choose_attention);
 }
 
 Told told() {

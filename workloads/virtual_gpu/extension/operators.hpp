@@ -7,7 +7,6 @@ namespace groundwire {
 
 // Takes over the operators that a GPU runs as one kernel and that torch would otherwise take apart.
 void take_over(std::vector<std::string> names);
-void install_operators();
 
 // operator -> how often it asked for contents that a tensor does not have.
 struct Told {

@@ -27,6 +27,7 @@
 #include "shapes.hpp"
 #include "simulated.hpp"
 #include "timeline.hpp"
+#include "versions.hpp"
 #include "watchdog.hpp"
 
 namespace groundwire {
@@ -132,7 +133,7 @@ struct DeviceWork final : c10d::Work {
     return true;
   }
   void synchronize() override { attach(); }
-  void blockCurrentStream() override { attach(); }
+  void blockCurrentStream() { attach(); }
   bool isCompleted() override { return end && has_come(end); }
   bool isSuccess() const override { return collective->error.empty(); }
   Tensors result() override { return outputs; }
@@ -152,7 +153,7 @@ struct DeviceWork final : c10d::Work {
 using DeviceWorkPtr = c10::intrusive_ptr<DeviceWork>;
 
 struct ProcessGroupNCCL final : Backend {
-  struct Options : Backend::Options {
+  struct Options : Backend::Options, OwnNames {
     Options() : Backend::Options("nccl") {}
     bool is_high_priority_stream = false;
     int split_color = 0;
@@ -180,29 +181,28 @@ struct ProcessGroupNCCL final : Backend {
   }
 
   const std::string getBackendName() const override { return "nccl"; }
-  c10::intrusive_ptr<Backend::Options> getBackendOptions() override {
+  c10::intrusive_ptr<Backend::Options> getBackendOptions() {
     return c10::static_intrusive_pointer_cast<Backend::Options>(options);
   }
-  bool supportsCoalescing() const override { return true; }
+  bool supportsCoalescing() const { return true; }
   bool supportsSplitting() const override { return true; }
-  void setTimeout(std::chrono::milliseconds timeout) override {
+  void setTimeout(std::chrono::milliseconds timeout) {
     options->timeout = timeout;
-    if (settings.simulated.empty()) gloo->setTimeout(timeout);
+    if (settings.simulated.empty()) set_timeout(*gloo, timeout);
   }
   void setSequenceNumberForGroup() override {}
   uint64_t getSequenceNumberForGroup() override { return sequence; }
 
   c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<Store>& store,
                                     const std::vector<int>& ranks,
-                                    const c10::intrusive_ptr<Backend::Options>& given) override {
+                                    const c10::intrusive_ptr<Backend::Options>& given) {
     auto found = std::find(ranks.begin(), ranks.end(), rank_);
     if (found == ranks.end()) return nullptr;
     int rank = found - ranks.begin();
     pybind11::gil_scoped_acquire lock;
     auto own = c10::make_intrusive<Options>();
     own->timeout = given->timeout;
-    own->group_name = given->group_name;
-    own->global_ranks_in_group = given->global_ranks_in_group;
+    take_names(*own, *given);
     auto made = carrying(pybind11::cast(store), rank, int(ranks.size()), *own);
     return c10::make_intrusive<ProcessGroupNCCL>(made, rank, int(ranks.size()), own);
   }
@@ -433,7 +433,7 @@ struct ProcessGroupNCCL final : Backend {
   WorkPtr allreduce(Tensors& tensors, const AllreduceOptions& given) override {
     auto opts = given;
     opts.reduceOp = sum_for(given.reduceOp);
-    return launch({"ALLREDUCE", tensors, tensors, true, given.asyncOp},
+    return launch({"ALLREDUCE", tensors, tensors, true, is_asynchronous(given)},
                   [gloo = gloo, opts](Tensors& in, Tensors&) {
                     std::vector<WorkPtr> works;
                     for (auto& line : in) {
@@ -451,7 +451,7 @@ struct ProcessGroupNCCL final : Backend {
   }
   WorkPtr broadcast(Tensors& tensors, const BroadcastOptions& opts) override {
     bool root = rank_ == opts.rootRank;  // what others had does not matter
-    return launch({"BROADCAST", root ? tensors : Tensors{}, tensors, false, opts.asyncOp},
+    return launch({"BROADCAST", root ? tensors : Tensors{}, tensors, false, is_asynchronous(opts)},
                   [gloo = gloo, opts](Tensors&, Tensors& out) {
                     return std::vector<WorkPtr>{gloo->broadcast(out, opts)};
                   });
@@ -460,14 +460,14 @@ struct ProcessGroupNCCL final : Backend {
     auto opts = given;
     opts.reduceOp = sum_for(given.reduceOp);
     bool root = rank_ == given.rootRank;
-    return launch({"REDUCE", tensors, root ? tensors : Tensors{}, true, given.asyncOp},
+    return launch({"REDUCE", tensors, root ? tensors : Tensors{}, true, is_asynchronous(given)},
                   [gloo = gloo, opts](Tensors& in, Tensors&) {
                     return std::vector<WorkPtr>{gloo->reduce(in, opts)};
                   },
                   root ? scaling(given.reduceOp) : std::function<void(Tensors&)>());
   }
   WorkPtr allgather(std::vector<Tensors>& out, Tensors& in, const AllgatherOptions& opts) override {
-    return launch({"ALLGATHER", in, out[0], false, opts.asyncOp},
+    return launch({"ALLGATHER", in, out[0], false, is_asynchronous(opts)},
                   [gloo = gloo, opts](Tensors& in, Tensors& out) {
                     std::vector<Tensors> all{out};
                     return std::vector<WorkPtr>{gloo->allgather(all, in, opts)};
@@ -476,7 +476,7 @@ struct ProcessGroupNCCL final : Backend {
   WorkPtr _allgather_base(Tensor& out, Tensor& in, const AllgatherOptions& opts) override {
     TORCH_CHECK(out.numel() == in.numel() * size_,
                 "output tensor size must be equal to world_size times input tensor size");
-    Operation operation{"_ALLGATHER_BASE", {in}, {out}, false, opts.asyncOp};
+    Operation operation{"_ALLGATHER_BASE", {in}, {out}, false, is_asynchronous(opts)};
     operation.out_parts = size_;
     return launch(std::move(operation),
                   [gloo = gloo, opts, size = size_](Tensors& in, Tensors& out) {
@@ -491,7 +491,7 @@ struct ProcessGroupNCCL final : Backend {
   }
   WorkPtr gather(std::vector<Tensors>& out, Tensors& in, const GatherOptions& opts) override {
     auto to = out.empty() ? Tensors{} : out[0];
-    return launch({"GATHER", in, to, false, opts.asyncOp},
+    return launch({"GATHER", in, to, false, is_asynchronous(opts)},
                   [gloo = gloo, opts](Tensors& in, Tensors& out) {
                     std::vector<Tensors> all;
                     if (!out.empty()) all.push_back(out);
@@ -500,7 +500,7 @@ struct ProcessGroupNCCL final : Backend {
   }
   WorkPtr scatter(Tensors& out, std::vector<Tensors>& in, const ScatterOptions& opts) override {
     auto from = in.empty() ? Tensors{} : in[0];
-    return launch({"SCATTER", from, out, false, opts.asyncOp},
+    return launch({"SCATTER", from, out, false, is_asynchronous(opts)},
                   [gloo = gloo, opts](Tensors& in, Tensors& out) {
                     std::vector<Tensors> all;
                     if (!in.empty()) all.push_back(in);
@@ -512,7 +512,7 @@ struct ProcessGroupNCCL final : Backend {
                 "input tensor must be the same size as output size times world size");
     auto opts = given;
     opts.reduceOp = sum_for(given.reduceOp);
-    Operation operation{"_REDUCE_SCATTER_BASE", {in}, {out}, true, given.asyncOp};
+    Operation operation{"_REDUCE_SCATTER_BASE", {in}, {out}, true, is_asynchronous(given)};
     operation.in_parts = size_;
     return launch(std::move(operation),
                   [gloo = gloo, opts](Tensors& in, Tensors& out) {
@@ -541,7 +541,7 @@ struct ProcessGroupNCCL final : Backend {
   }
   WorkPtr alltoall_base(Tensor& out, Tensor& in, std::vector<int64_t>& out_splits,
                         std::vector<int64_t>& in_splits, const AllToAllOptions& opts) override {
-    Operation operation{"ALLTOALL_BASE", {in}, {out}, false, opts.asyncOp, true};
+    Operation operation{"ALLTOALL_BASE", {in}, {out}, false, is_asynchronous(opts), true};
     operation.in_parts = operation.out_parts = size_;
     auto to = in_line(out_splits, out), from = in_line(in_splits, in);
     if (!carries(operation) && settings.payload_share > 1) {
@@ -555,7 +555,7 @@ struct ProcessGroupNCCL final : Backend {
                   });
   }
   WorkPtr alltoall(Tensors& out, Tensors& in, const AllToAllOptions& opts) override {
-    return launch({"ALLTOALL", in, out, false, opts.asyncOp, true},
+    return launch({"ALLTOALL", in, out, false, is_asynchronous(opts), true},
                   [gloo = gloo, opts](Tensors& in, Tensors& out) {
                     std::vector<int64_t> to, from;
                     int64_t count = 0;
@@ -592,7 +592,7 @@ struct ProcessGroupNCCL final : Backend {
   WorkPtr barrier(const BarrierOptions& opts) override {
     auto token = at::zeros({1}, at::TensorOptions().dtype(at::kByte).device(
                                     c10::Device(c10::kCUDA, current_device())));
-    auto work = launch({"BARRIER", {token}, {}, false, opts.asyncOp},
+    auto work = launch({"BARRIER", {token}, {}, false, is_asynchronous(opts)},
                        [gloo = gloo](Tensors&, Tensors&) {
                          return std::vector<WorkPtr>{gloo->barrier(BarrierOptions())};
                        });
@@ -656,8 +656,10 @@ void install_process_group(pybind11::module_& module) {
   py::class_<Group, c10::intrusive_ptr<Group>> group(module, "ProcessGroupNCCL",
                                                      base.attr("Backend"));
   auto hold = [](py::object value) { return value.release().ptr(); };
-  py::class_<Options, c10::intrusive_ptr<Options>>(group, "Options",
-                                                   base.attr("Backend").attr("Options"))
+  py::class_<Options, c10::intrusive_ptr<Options>> options(
+      group, "Options", base.attr("Backend").attr("Options"));
+  bind_names<Options>(options);
+  options
       .def(py::init([](bool high) {
              auto made = c10::make_intrusive<Options>();
              made->is_high_priority_stream = high;
@@ -689,6 +691,7 @@ void install_process_group(pybind11::module_& module) {
       .def("_add_ephemeral_timeout", [](Group&, py::object) {})
       .def("_verify_work_timeout", [](Group&, py::object, py::object) { return true; })
       .def("abort", [](Group&) {})
+      .def("_shutdown", [](Group&) {})  // before 2.7
       .def("get_error", [](Group&) { return 0; })
       .def_property_readonly("options", [](Group& own) { return own.options; });
 }

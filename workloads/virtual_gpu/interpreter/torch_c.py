@@ -264,13 +264,14 @@ def _rest() -> dict[str, Any]:
     }
 
 
+def _refused(name: str, said: str) -> Any:
+    def refuse(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        raise Refused(f"{said}: not on a virtual GPU")
+
+    return type(name, (), {"__new__": refuse})
+
+
 def _refusals() -> dict[str, Any]:
-    def refused(name: str, said: str) -> Any:
-        def refuse(cls: Any, *args: Any, **kwargs: Any) -> Any:
-            raise Refused(f"{said}: not on a virtual GPU")
-
-        return type(name, (), {"__new__": refuse})
-
     def call(said: str) -> Any:
         def raising(*args: Any, **kwargs: Any) -> Any:
             raise Refused(f"{said}: not on a virtual GPU")
@@ -279,11 +280,11 @@ def _refusals() -> dict[str, Any]:
 
     graphs, pools = "CUDA graphs", "memory pools"
     return {
-        "_CUDAGraph": refused("_CUDAGraph", graphs),
+        "_CUDAGraph": _refused("_CUDAGraph", graphs),
         "_graph_pool_handle": call(graphs),
-        "_MemPool": refused("_MemPool", pools),
-        "_cuda_CUDAAllocator": refused("_cuda_CUDAAllocator", "allocators of a program's own"),
-        "_cuda_CUDAAllocator_AllocatorState": refused(
+        "_MemPool": _refused("_MemPool", pools),
+        "_cuda_CUDAAllocator": _refused("_cuda_CUDAAllocator", "allocators of a program's own"),
+        "_cuda_CUDAAllocator_AllocatorState": _refused(
             "_cuda_CUDAAllocator_AllocatorState", "allocators of a program's own"
         ),
         "_cuda_beginAllocateCurrentThreadToPool": call(pools),
@@ -358,5 +359,9 @@ def _complete_c10d(c10d: Any, gpu: Any) -> None:
         "_dump_nccl_trace_json": lambda *args, **kwargs: b"{}",
         "_hash_tensors": lambda *args, **kwargs: None,
     }
+    # From 2.15 on a wheel for CUDA has these, too (GROUP_VARIABLES of `plan.py`).
+    for name, backend in (("ProcessGroupNCCL2", "nccl2"), ("ProcessGroupNCCLLazy", "nccl-lazy")):
+        if hasattr(c10d, name):
+            names[name] = _refused(name, f"backend {backend}")
     for name, value in names.items():
         setattr(c10d, name, value)
