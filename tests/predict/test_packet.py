@@ -382,7 +382,6 @@ def test_ranks_that_share_a_host_over_roce_pass_no_port() -> None:
     shared = replace(setting, hosts=(setting.hosts[0],) * 2)
     within, between = (Packet().predict(each, call) for each in (shared, setting))
     assert 0 <= within < between
-    assert between > 2 * setting.fabric.links[0].link.delay_ns
 
 
 def test_connections_of_a_group_take_the_paths_of_their_own_ports() -> None:
