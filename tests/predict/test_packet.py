@@ -464,7 +464,7 @@ collectives: {{backend: programs, {kind}: {section}}}
     )
     setting, (planned,) = setting_of_spec(spec), planned_calls(spec)
     calls = [GroupedCall(planned.call, "") for _ in range(3)]
-    acts = {rank: (*map(PostCall, range(3)), WaitForCall(0)) for rank in range(6)}
+    acts = {rank: (PostCall(0), PostCall(1), PostCall(2), WaitForCall(0)) for rank in range(6)}
     found, packed = [], []
     for follows_steps in (False, True):
         joint = JointPrograms(calls, acts, seed=1, follows_steps=follows_steps)
