@@ -52,6 +52,8 @@ ENVIRONMENTS = {
     "tensorflow": Environment(("tensorflow-cpu==2.21.0",)),
     "torch": Environment(("accelerate==1.15.0", "lightning==2.6.6"), torch=True),
     "oldest-torch": Environment(("torch==2.6.0",), own_torch=True),
+    "torch-2.7": Environment(("torch==2.7.1",), own_torch=True),
+    "torch-2.8": Environment(("torch==2.8.0",), own_torch=True),
     "newest-torch": Environment(("torch==2.15.0",), own_torch=True),
     "deepspeed": Environment(("deepspeed==0.19.8",), torch=True),
     "jax": Environment(("jax[cpu]==0.10.2",)),

@@ -19,13 +19,14 @@ from workloads.virtual_gpu.building import (
     NEWEST_TORCH,
     OLDEST_TORCH,
     TRIED,
+    TRIED_TORCH,
     Torch,
     VirtualGpuError,
     library_for,
 )
 
 OLDEST = ".".join(map(str, OLDEST_TORCH))
-OTHERS = ("oldest-torch", "newest-torch")
+OTHERS = ("oldest-torch", "torch-2.7", "torch-2.8", "newest-torch")
 COMPILED = {
     "libc10.so": b"\0_ZN3c105ErrorC1ENSt7__cxx1112basic_stringIcE\0",
     "libtorch_python.so": b"\0__pybind11_internals_v5_gcc_libstdcpp_cxxabi1014__\0",
@@ -50,12 +51,9 @@ def test_one_place_says_which_versions_are_tried() -> None:
     assert f"| torch before {OLDEST}" in page
     pinned = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     (ours,) = (each for each in pinned if each.startswith("torch=="))
-    released = [
-        Torch("", named.partition("==")[2], "", "").release
-        for named in (*(ENVIRONMENTS[name].pip[0] for name in OTHERS), ours)
-    ]
-    assert released[:2] == [OLDEST_TORCH, NEWEST_TORCH]
-    assert OLDEST_TORCH <= released[2] <= NEWEST_TORCH
+    released = [_release(name) for name in OTHERS]
+    assert (released[0], released[-1]) == (OLDEST_TORCH, NEWEST_TORCH)
+    assert {*released, Torch("", ours.partition("==")[2], "", "").release} <= set(TRIED_TORCH)
 
 
 def test_an_older_torch_is_refused_before_the_run(
@@ -105,6 +103,11 @@ def test_one_that_cannot_be_compiled_for_is_named(
     assert "`g++` failed" in str(error.value)
 
 
+def _release(environment: str) -> tuple[int, ...]:
+    (named,) = ENVIRONMENTS[environment].pip
+    return Torch("", named.partition("==")[2], "", "").release
+
+
 def _program(environment: str, name: str) -> Path:
     found = programs_folder() / environment / "bin" / name
     if not found.exists():
@@ -117,7 +120,7 @@ def _program(environment: str, name: str) -> Path:
 def test_it_has_what_is_used_of_it(environment: str) -> None:
     asked = [str(_program(environment, "python")), "-c", LACKED, *listed()]
     done = subprocess.run(asked, capture_output=True, text=True, check=True)
-    version = OLDEST if environment == "oldest-torch" else ".".join(map(str, NEWEST_TORCH))
+    version = ".".join(map(str, _release(environment)))
     assert set(done.stdout.split()) == lacking(version)
 
 

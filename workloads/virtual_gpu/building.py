@@ -37,7 +37,7 @@ CARRIED = EXTENSION.parent / "carried"
 has; a clone has no such directory."""
 KEY = "key"
 """The file in it that says for which torch, Python and source it is."""
-TRIED_TORCH = ((2, 6), (2, 9), (2, 13), (2, 15))
+TRIED_TORCH = ((2, 6), (2, 7), (2, 8), (2, 9), (2, 13), (2, 15))
 """The versions of torch that virtual GPUs are tried with. Older ones are refused; for others it is
 compiled, and where that fails with a newer one the error says so."""
 OLDEST_TORCH, NEWEST_TORCH = TRIED_TORCH[0], TRIED_TORCH[-1]
