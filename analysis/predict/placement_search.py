@@ -300,7 +300,7 @@ class _Loads:
                 onward: dict[str, float] = {}
                 for node, part in at.items():
                     hops = self._routes.next_hops(node, goal)
-                    weights = self._routes.weights(node, goal)
+                    weights = self._routes.portions(node, goal)
                     self.several_paths |= len(hops) > 1
                     for hop, weight in zip(hops, weights, strict=True):
                         link = self._fabric.links[hop.link]

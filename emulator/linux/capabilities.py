@@ -43,7 +43,8 @@ class KernelCapabilities:
     """`refused` says why the kernel could not be asked; everything else is unknown then.
 
     `qdiscs` and `devices` are those found; `sysctls` are paths below net/ that a namespace has.
-    `segments`: packets are routed by micro-segments of IPv6.
+    `segments`: packets are routed by micro-segments of IPv6. `resilient_groups`: next hops are
+    chosen by a table of buckets.
     """
 
     refused: str | None = None
@@ -54,6 +55,7 @@ class KernelCapabilities:
     sysctls: frozenset[str] = frozenset()
     congestion_controls: frozenset[str] = frozenset()
     segments: bool = False
+    resilient_groups: bool = False
 
 
 @functools.cache
@@ -72,11 +74,12 @@ def _ask() -> KernelCapabilities:
     namespaces.own_network()
     devices = frozenset(kind for kind in ("veth", "ifb") if _makes(rtnetlink.device(kind)))
     qdiscs: set[str] = set()
-    redirect = classifiers = segments = False
+    redirect = classifiers = segments = groups = False
     if "veth" in devices:
         with NetlinkSocket() as netlink:
             _make_probe(netlink)
             segments = _has_segments(netlink)
+            groups = _has_resilient_groups(netlink)
             for number, kind in enumerate((*QDISCS, PORT_QDISC), start=1):
                 if _accepts(netlink, _probe_qdisc(kind, number << 16)):
                     qdiscs.add(kind)
@@ -89,6 +92,7 @@ def _ask() -> KernelCapabilities:
         redirect=redirect,
         classifiers=classifiers,
         segments=segments,
+        resilient_groups=groups,
         sysctls=frozenset(
             path
             for path in ("ipv4/fib_multipath_hash_policy", "ipv4/fib_multipath_hash_seed")
@@ -110,6 +114,22 @@ def _has_segments(netlink: NetlinkSocket) -> bool:
         rtnetlink.address(_PROBE, host),
         rtnetlink.segment_of_switch(locator, _PROBE, 32),
         rtnetlink.wrapping_route(IPv4Address("10.0.0.2"), wraps, host, rtnetlink.Metrics()),
+    ]
+    try:
+        netlink.execute(asked)
+    except NetlinkError:
+        return False
+    return True
+
+
+def _has_resilient_groups(netlink: NetlinkSocket) -> bool:
+    """An older kernel has next hops as objects, and groups of one type."""
+    hop = rtnetlink.Hop(_PROBE, IPv4Address("10.0.0.3"))
+    asked = [
+        rtnetlink.set_state(_PROBE, True),
+        rtnetlink.set_state(_PEER, True),
+        rtnetlink.next_hop(1, hop),
+        rtnetlink.resilient_group(2, [(1, 1)], 8, 0, 0),
     ]
     try:
         netlink.execute(asked)

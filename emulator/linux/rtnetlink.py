@@ -10,6 +10,9 @@ from emulator.linux.messages import formats
 from emulator.linux.messages.formats import TC_H_ROOT
 from emulator.linux.netlink import Request, request
 
+_TICK_NS = 10_000_000
+"""Timers of groups are told in clock_t (USER_HZ, 100 a second)."""
+
 
 @dataclass(frozen=True, slots=True)
 class VethEnd:
@@ -124,6 +127,50 @@ def route(
         parts.append(_metrics(metrics))
         parts.append(_next_hops(hops))
     what = f"route {destination} by {', '.join(str(h.gateway) for h in hops) or 'nobody'}"
+    return Request(head.type, head.flags, b"".join(parts), what)
+
+
+def next_hop(number: int, hop: Hop) -> Request:
+    """Makes a next hop that groups name by its number, or replaces it. Its link must have a
+    carrier."""
+    what = f"make the next hop {hop.gateway} on interface {hop.ifindex}"
+    return request(formats.NEXT_HOP, what, number, hop.ifindex, hop.gateway.packed)
+
+
+def resilient_group(
+    number: int,
+    members: Sequence[tuple[int, int]],
+    buckets: int,
+    idle_ns: int,
+    unbalanced_ns: int,
+) -> Request:
+    """Makes a group of next hops with a table of buckets, or gives it these `members`: their
+    numbers and weights, from 1 to 256. The timers are whole hundredths of a second."""
+    packed = [formats.GROUP_MEMBER.pack(each, weight - 1, 0, 0) for each, weight in members]
+    what = f"make group {number} of {len(members)} next hops with {buckets} buckets"
+    timers = idle_ns // _TICK_NS, unbalanced_ns // _TICK_NS
+    return request(formats.RESILIENT_GROUP, what, number, b"".join(packed), buckets, *timers)
+
+
+def delete_next_hop(number: int) -> Request:
+    """Deletes a next hop or a group, and all routes that name it."""
+    return request(formats.NEXT_HOP_DELETED, f"delete next hop {number}", number)
+
+
+def route_by_group(
+    destination: IPv4Network,
+    number: int,
+    source: IPv4Address,
+    metrics: Metrics = Metrics(),
+) -> Request:
+    """Adds or replaces a route whose next hops are those of a group."""
+    head, length = formats.ROUTE, destination.prefixlen
+    parts = [head.fill(length)]
+    if length:
+        parts.append(formats.ROUTE_TO.fill(destination.network_address.packed))
+    parts += [formats.ROUTE_SOURCE.fill(source.packed), _metrics(metrics)]
+    parts.append(formats.ROUTE_BY_GROUP.fill(number))
+    what = f"route {destination} by group {number}"
     return Request(head.type, head.flags, b"".join(parts), what)
 
 

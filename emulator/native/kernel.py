@@ -23,7 +23,7 @@ from emulator.switches.stock_switch import needed_qdiscs as needed_by_switch
 from emulator.transports import emulated
 from topologies.fabrics.fabric import Fabric, Port
 from topologies.spec.queue_section import Classes, DropTail, trims
-from topologies.spec.routing_section import Srv6
+from topologies.spec.routing_section import Srv6, resilient_of
 from topologies.spec.run_sections import WrongClock
 from topologies.spec.spec import Spec
 
@@ -75,6 +75,10 @@ def missing_for_fabric(fabric: Fabric) -> list[str]:
         )
     if isinstance(fabric.choice, Srv6):
         missing += _missing_for_segments(fabric)
+    if resilient_of(fabric.choice) is not None and not kernel_capabilities().resilient_groups:
+        missing.append(
+            "fabric.routing.resilient: this kernel has no resilient next hop groups (Linux 5.13)"
+        )
     if os.geteuid() != 0:
         missing.append("root is needed to make network namespaces (sudo groundwire ...)")
     if not has_netem() and any(link.delay_ns for link in fabric.links):

@@ -12,6 +12,7 @@ from itertools import repeat
 from emulator.linux import rtnetlink
 from emulator.linux.netlink import Request
 from emulator.linux.rtnetlink import Hop, Metrics, VethEnd
+from emulator.network.groups import GroupNode, group_numbers
 from emulator.network.segments import SegmentNode
 from emulator.network.sysctls import LINUX_INITIAL_WINDOW, LINUX_MIN_RTO_NS, TcpSettings
 from emulator.ports.arrangement import PortArrangement, PortContext
@@ -19,7 +20,7 @@ from emulator.ports.idle_filler import IdleFiller
 from emulator.ports.port_watch import PortWatch
 from topologies.fabrics.fabric import Fabric, Link, NodeKind
 from topologies.routing.routes import NextHop, Route, Routes
-from topologies.spec.routing_section import Srv6
+from topologies.spec.routing_section import Srv6, resilient_of
 
 LOOPBACK = 1
 _FIRST_PORT = 2
@@ -70,6 +71,12 @@ class Blueprint:
             )
             for node in fabric.nodes
         }
+        settings, numbers = resilient_of(fabric.choice), group_numbers(fabric)
+        self._group_nodes = {
+            node: GroupNode(node, fabric, settings, contexts, numbers)
+            for node, contexts in self.contexts.items()
+            if settings is not None and len(contexts) > 1
+        }
         self.ifindex = {
             context.port.interface: context.ifindex
             for contexts in self.contexts.values()
@@ -118,9 +125,50 @@ class Blueprint:
             if self._filler is not None:  # only beside a watch, which makes the hooks
                 requests.extend(self._filler.requests(context))
         if not isinstance(self._fabric.choice, Srv6):
-            requests.extend(self.route_request(node, route) for route in routes.tables[node])
+            requests.extend(
+                self.route_request(node, route)
+                for route in routes.tables[node]
+                if route.place is None
+            )
         requests.extend(self.neighbour_routes(node, self.contexts[node]))
         return requests
+
+    def requests_with_carriers(self, node: str, routes: Routes) -> list[Request]:
+        """The requests that a node is sent once its links have carriers."""
+        segments, groups = self.segment_node(node, routes), self.group_node(node)
+        requests = [] if segments is None else segments.requests(routes)
+        if groups is not None:
+            requests += groups.requests(routes)
+            requests += [
+                self.route_request(node, route)
+                for route in routes.tables[node]
+                if route.place is not None
+            ]
+        return requests
+
+    def route_changes(self, node: str, before: Routes, routes: Routes) -> list[Request]:
+        """The requests that make a node's routes those of `routes`. A group is replaced where it
+        stands, and routes that name it are left alone."""
+        old = {route.prefix: route for route in before.tables[node]}
+        new = {route.prefix: route for route in routes.tables[node]}
+        gone = [rtnetlink.delete_route(prefix) for prefix in old if prefix not in new]
+        groups = self.group_node(node)
+        requests: list[Request] = []
+        renewed: set[str] = set()
+        if groups is not None:
+            requests += groups.changed(routes, before)
+            renewed = groups.renewed(routes, before)
+            gone += groups.gone(routes, before)
+        for prefix, route in new.items():
+            was = old.get(prefix)
+            kept = was is not None and route.place is not None and was.place == route.place
+            if (was != route and not kept) or route.place in renewed:
+                requests.append(self.route_request(node, route))
+        return requests + gone
+
+    def group_node(self, node: str) -> GroupNode | None:
+        """The next hops and groups of a node whose routes go by resilient groups; else None."""
+        return self._group_nodes.get(node)
 
     def segment_node(self, node: str, routes: Routes) -> SegmentNode | None:
         """The requests to a node beside the usual, where hosts write segments; else None."""
@@ -156,13 +204,17 @@ class Blueprint:
 
     def route_request(self, node: str, route: Route) -> Request:
         """A route of a node; routes of those who talk TCP carry its metrics."""
+        own = self._fabric.by_name[node]
+        talks = own.kind is NodeKind.HOST or node in self._aggregating
+        metrics = self._host_metrics if talks else Metrics()
+        groups = None if route.place is None else self.group_node(node)
+        if groups is not None and route.place is not None:
+            number = groups.number(route.place)
+            return rtnetlink.route_by_group(route.prefix, number, own.address, metrics)
         hops = [
             Hop(self.ifindex[hop.interface], self._fabric.by_name[hop.node].address, weight)
             for hop, weight in zip(route.next_hops, route.weights or repeat(1), strict=False)
         ]
-        own = self._fabric.by_name[node]
-        talks = own.kind is NodeKind.HOST or node in self._aggregating
-        metrics = self._host_metrics if talks else Metrics()
         return rtnetlink.route(route.prefix, hops, own.address, metrics)
 
 

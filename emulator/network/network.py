@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from emulator.linux import congestion_control, namespaces, rtnetlink
-from emulator.linux.messages.formats import RTM_DELROUTE
-from emulator.linux.netlink import NetlinkSocket
+from emulator.linux.messages.formats import RTM_DELNEXTHOP, RTM_DELROUTE
+from emulator.linux.netlink import NetlinkSocket, Request
 from emulator.network.blueprint import Blueprint
 from emulator.network.carrier import await_carrier, refresh_link_state
 from emulator.network.coalescing import coalesce_received, disable_segmentation
@@ -233,9 +233,9 @@ class Network:
                         with NetlinkSocket() as netlink:
                             ports = [context.ifindex for context in self._contexts[node]]
                             await_carrier(netlink, ports, node)
-                            segments = self._blueprint.segment_node(node, self.routes)
-                            if segments is not None:
-                                netlink.execute(segments.requests(self.routes))
+                            more = self._blueprint.requests_with_carriers(node, self.routes)
+                            if more:
+                                netlink.execute(more)
             finally:
                 for descriptor in descriptors:
                     os.close(descriptor)
@@ -471,6 +471,10 @@ class Network:
             requests += segments.own(self.routes, frozenset(self._down))
             requests += segments.to_hosts(self.routes)
         else:
+            groups = self._blueprint.group_node(port.node)
+            if groups is not None:
+                requests.append(groups.of_port(context))
+                requests += groups.changed(self.routes, link=context.link.index)
             requests += [
                 self._blueprint.route_request(port.node, route)
                 for route in self.routes.tables[port.node]
@@ -494,21 +498,17 @@ class Network:
                         netlink.execute(own)
                 changes += len(own)
                 continue
-            old = {route.prefix: route for route in self.routes.tables[node]}
-            new = {route.prefix: route for route in routes.tables[node]}
-            requests = [
-                self._blueprint.route_request(node, route)
-                for prefix, route in new.items()
-                if old.get(prefix) != route
-            ]
-            requests += [rtnetlink.delete_route(prefix) for prefix in old if prefix not in new]
+            requests = self._blueprint.route_changes(node, self.routes, routes)
             if requests:
                 with self.netlink(node) as netlink:
-                    # A route whose only link has gone has been deleted by the kernel already.
-                    netlink.execute(
-                        requests,
-                        lambda request, code: request.type == RTM_DELROUTE and code == errno.ESRCH,
-                    )
+                    netlink.execute(requests, _has_gone_already)
                 changes += len(requests)
         self.routes = routes
         return changes
+
+
+def _has_gone_already(request: Request, code: int) -> bool:
+    """Whether the kernel has deleted what it is asked to delete: a route whose only link has gone,
+    a group with it."""
+    absent = {RTM_DELROUTE: errno.ESRCH, RTM_DELNEXTHOP: errno.ENOENT}
+    return absent.get(request.type) == code

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.predict.engines.paths import HashedNextHop, paths_of
+from analysis.predict.engines.drawn_hops import HashedNextHop
+from analysis.predict.engines.paths import paths_of
 from analysis.predict.interface import Predictor, PredictorError, load_predictor
 from analysis.predict.models.alpha_beta import AlphaBeta
 from analysis.predict.models.flow import Flow, FlowIdealEcmp

@@ -143,6 +143,9 @@ def flow_hop(
         return hops[number // stride % len(hops)]
     hashed = output_hash if node == source else forwarding_hash
     drawn = hashed(flow, node_hash_seed(seed, node, choice), hash_fields(choice))
+    buckets = None if routes.groups is None else routes.groups.towards(node, destination)
+    if buckets is not None:
+        return next(hop for hop in hops if hop.link == buckets[drawn % len(buckets)])
     return hops[select(drawn, routes.weights(node, destination))]
 
 

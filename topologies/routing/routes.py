@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,8 +10,9 @@ from ipaddress import IPv4Network
 from math import gcd
 
 from topologies.fabrics.fabric import Fabric
+from topologies.routing.groups import Groups
 from topologies.routing.prefix_table import FABRIC_NETWORK, AddressTrie
-from topologies.spec.routing_section import Weighted
+from topologies.spec.routing_section import Weighted, resilient_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +27,12 @@ class NextHop:
 @dataclass(frozen=True, slots=True)
 class Route:
     """A prefix and its next hops, with their weights; all equal where there are none. No next hops:
-    unreachable (links are down)."""
+    unreachable (links are down). `place` is that of the resilient group that has them, if any."""
 
     prefix: IPv4Network
     next_hops: tuple[NextHop, ...]
     weights: tuple[int, ...] = ()
+    place: str | None = None
 
 
 Path = tuple[NextHop, ...]
@@ -39,8 +42,11 @@ MAX_WEIGHT = 256
 _UNBOUNDED_BPS = 1 << 62
 
 
-def compute_routes(fabric: Fabric, down: Collection[int] = ()) -> Routes:
-    """Routes of a fabric towards its hosts, without the links whose indices are `down`.
+def compute_routes(
+    fabric: Fabric, down: Collection[int] = (), before: Routes | None = None
+) -> Routes:
+    """Routes of a fabric towards its hosts, without the links whose indices are `down`. Those that
+    they replace (`before`) matter to resilient groups alone, which keep what they can of them.
 
     `ecmp`: all next hops on shortest paths (by hops; nodes that do not forward are no transit).
     Where link classes differ in cost (`Fabric.link_costs`), shortest is cheapest. With
@@ -58,15 +64,22 @@ def compute_routes(fabric: Fabric, down: Collection[int] = ()) -> Routes:
     `Fabric.own_routes` go before all of these, where their link is not down. With the choice
     `weighted`, next hops have weights by what can be sent by way of them.
     """
-    return Routes(fabric, frozenset(down))
+    return Routes(fabric, frozenset(down), before)
 
 
 class Routes:
     """See `compute_routes`. Next hops are in order of link index."""
 
-    def __init__(self, fabric: Fabric, down: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self, fabric: Fabric, down: frozenset[int] = frozenset(), before: Routes | None = None
+    ) -> None:
         self.fabric = fabric
         self.down = down
+        settings = resilient_of(fabric.choice)
+        self.groups: Groups | None = None
+        """The resilient groups of nodes; None where they have none."""
+        if settings is not None:
+            self.groups = Groups(self, settings, None if before is None else before.groups)
         self.mode = fabric.routing
         if self.mode == "dimension-order" and down:
             self.mode = "static"
@@ -110,6 +123,15 @@ class Routes:
         al., EuroSys 2014).
         """
         return self._weights(node, destination, self._links(node, destination))
+
+    def portions(self, node: str, destination: str) -> tuple[int, ...]:
+        """In which ratio flows are hashed to `next_hops`, in the same order: by their weights or,
+        of a resilient group, by how many buckets each has. Raises UnknownBuckets."""
+        buckets = None if self.groups is None else self.groups.towards(node, destination)
+        if buckets is None:
+            return self.weights(node, destination)
+        counts = Counter(buckets)
+        return tuple(counts[link] for link in self._links(node, destination))
 
     def _weights(self, node: str, destination: str, links: tuple[int, ...]) -> tuple[int, ...]:
         if not isinstance(self.fabric.choice, Weighted) or len(links) < 2:
@@ -195,19 +217,20 @@ class Routes:
         return tables
 
     def _table(self, node: str, trie: AddressTrie, hosts: list[str]) -> tuple[Route, ...]:
-        labels: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
-        is_weighted = isinstance(self.fabric.choice, Weighted)
+        labels: dict[tuple[tuple[int, ...], tuple[int, ...], str | None], int] = {}
+        is_weighted, groups = isinstance(self.fabric.choice, Weighted), self.groups
 
         def label_of(index: int) -> int | None:
             if hosts[index] == node:
                 return None
             links = self._links(node, hosts[index])
             weights = self._weights(node, hosts[index], links) if is_weighted else ()
-            return labels.setdefault((links, weights), len(labels))
+            place = None if groups is None or not links else groups.place(node, hosts[index])
+            return labels.setdefault((links, weights, place), len(labels))
 
         rows = trie.aggregate(label_of)
         hops = self._hops[node]
-        choices = [(tuple(hops[link] for link in links), weights) for links, weights in labels]
+        choices = [(tuple(hops[link] for link in links), *rest) for links, *rest in labels]
         return tuple(Route(prefix, *choices[label]) for prefix, label in rows)
 
     @cached_property

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ipaddress import AddressValueError, IPv6Network, NetmaskValueError
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, field_validator
 from pydantic_core import PydanticCustomError
 
 from topologies.spec.errors import Problem
@@ -18,6 +18,43 @@ from topologies.units import SizeBytes, TimeNs
 
 HashField = Literal["addresses", "ports", "queue-pair"]
 Choose = Literal["random", "round-robin", "least-of-two", "least-queue"]
+
+
+_TICK_NS = 10_000_000
+"""Linux takes a group's timers in hundredths of a second (USER_HZ)."""
+
+_LONGEST_NS = 86_400 * 10**9
+
+
+def _whole_ticks(value_ns: int) -> int:
+    if not 0 <= value_ns <= _LONGEST_NS or value_ns % _TICK_NS:
+        raise ValueError("expected a multiple of 10ms, from 0 to 24h")
+    return value_ns
+
+
+_TimerNs = Annotated[TimeNs, AfterValidator(_whole_ticks)]
+
+
+class Resilient(SpecSection):
+    """A next hop by a table of buckets, in which the next hops that are left keep theirs when one
+    goes (Linux's next hop groups of type `resilient`, net/ipv4/nexthop.c, since 5.13).
+
+    A hash names one of `buckets`. Where next hops have come or weights have changed, some have more
+    buckets than their share: those that are idle for `idle_timer` move, and those that are not once
+    the table has been uneven for `unbalanced_timer` (0: never). Linux's own defaults are 120 s and
+    0, and it has none for the number of buckets.
+    """
+
+    buckets: int = Field(default=128, strict=True, ge=1, le=65_535)
+    idle_timer_ns: _TimerNs = Field(default=0, alias="idle_timer")
+    unbalanced_timer_ns: _TimerNs = Field(default=0, alias="unbalanced_timer")
+
+
+def _resilient_of(value: object) -> object:
+    """`true` stands for a section without keys, and `false` for none."""
+    if isinstance(value, bool):
+        return {} if value else None
+    return value
 
 
 class _Hashed(SpecSection):
@@ -49,13 +86,20 @@ class _Hashed(SpecSection):
         return True
 
 
-class Ecmp(_Hashed):
-    """Equal next hops get equal shares of the flows (RFC 2992)."""
+class _ByLinux(_Hashed):
+    """A switch's next hop by Linux's own hash: by thresholds (RFC 2992) or, `resilient`, by a table
+    of buckets."""
+
+    resilient: Annotated[Resilient | None, BeforeValidator(_resilient_of)] = None
+
+
+class Ecmp(_ByLinux):
+    """Equal next hops get equal shares of the flows."""
 
     kind: Literal["ecmp"] = "ecmp"
 
 
-class Weighted(_Hashed):
+class Weighted(_ByLinux):
     """Next hops get shares by the capacity behind them (WCMP: Zhou et al., EuroSys 2014)."""
 
     kind: Literal["weighted"]
@@ -134,6 +178,11 @@ class Srv6(_Hashed):
         if network.prefixlen != 32 or first.is_multicast or first.is_link_local or not int(first):
             raise ValueError(expected)
         return str(network)
+
+
+def resilient_of(choice: NextHopChoice) -> Resilient | None:
+    """The tables of buckets by which switches choose; None where they choose in another way."""
+    return choice.resilient if isinstance(choice, Ecmp | Weighted) else None
 
 
 BY_HASH = Ecmp()

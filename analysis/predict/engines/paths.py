@@ -5,7 +5,7 @@ Directed link 2*i leads from end a to end b of link i, and 2*i + 1 back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from zlib import crc32
@@ -14,6 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from analysis.predict.carrier import Carrier
+from analysis.predict.engines.drawn_hops import (
+    BucketNextHop,
+    HashedNextHop,
+    HopChoice,
+    SaidNextHop,
+    first_next_hop,
+    splitmix64,
+)
 from analysis.predict.engines.ports.small_queues import queued_segments
 from analysis.predict.engines.wire import TCP_IP_BYTES, Floats, Ints
 from analysis.predict.interface import PredictorError, Setting
@@ -32,57 +40,6 @@ _DRAW_STEP = 0xD1B54A32D192ED03
 
 _VALUE_STEP = 0x9FB21C651E98DF25
 """As much for entropy values."""
-
-EcmpChoice = Callable[[Ints, Ints, Ints, Ints], Ints]
-"""(node, source host, destination host, number of equal next hops) -> which; arrays of indices."""
-
-
-def first_next_hop(node: Ints, source: Ints, destination: Ints, count: Ints) -> Ints:
-    """Always the first of the equal-cost next hops: enough where all of them cost the same."""
-    return np.zeros_like(count)
-
-
-class HashedNextHop:
-    """A pseudo-random next hop per pair and node, as a hash of the flow's addresses and ports
-    gives.
-
-    Which flows collide in a run depends on its ports; this draws from the same distribution, the
-    same way for the same seed (splitmix64's finaliser, Steele et al., OOPSLA 2014).
-    """
-
-    def __init__(self, seed: int) -> None:
-        self._seed = np.uint64(seed)
-
-    def __call__(self, node: Ints, source: Ints, destination: Ints, count: Ints) -> Ints:
-        mixed = np.full(node.shape, self._seed, dtype=np.uint64)
-        for word in (node, source, destination):
-            mixed = _splitmix64(mixed ^ word.astype(np.uint64))
-        found: Ints = (mixed % count.astype(np.uint64)).astype(np.int64)
-        return found
-
-
-class SaidNextHop:
-    """The next hop that a packet says (routing `source`), whose number is a drawn one of its pair,
-    and further by its entropy value. `strides` are of each node's digit."""
-
-    def __init__(self, seed: int, value: int, strides: Ints) -> None:
-        self._seed, self._value, self._strides = np.uint64(seed), value, strides
-
-    def __call__(self, node: Ints, source: Ints, destination: Ints, count: Ints) -> Ints:
-        mixed = np.full(node.shape, self._seed, dtype=np.uint64)
-        for word in (source, destination):
-            mixed = _splitmix64(mixed ^ word.astype(np.uint64))
-        number = (mixed & np.uint64(0x3FFF)).astype(np.int64) + self._value
-        found: Ints = number // self._strides[node] % count
-        return found
-
-
-def _splitmix64(value: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    z = value + np.uint64(0x9E3779B97F4A7C15)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed: npt.NDArray[np.uint64] = z ^ (z >> np.uint64(31))
-    return mixed
 
 
 class Paths:
@@ -112,6 +69,7 @@ class Paths:
         self._kernel_paths: dict[
             tuple[int, int, bool, str | None, int], tuple[int, ...] | None
         ] = {}
+        self._buckets: dict[tuple[int, int], tuple[int, ...] | None] = {}
         # By node * nodes + goal: the number of the equal-cost set, -1 where not asked for yet.
         self._options = np.full(len(self._nodes) ** 2, -1, dtype=np.int32)
         self._option_count: list[int] = []
@@ -172,7 +130,7 @@ class Paths:
         return self._index[node]
 
     def follow(
-        self, source: npt.ArrayLike, destination: npt.ArrayLike, choice: EcmpChoice = first_next_hop
+        self, source: npt.ArrayLike, destination: npt.ArrayLike, choice: HopChoice = first_next_hop
     ) -> Ints:
         """Path matrix of pairs of ranks. Raises PredictorError when a pair has no route."""
         at = self._host_of_rank[np.asarray(source, dtype=np.int64)]
@@ -242,13 +200,29 @@ class Paths:
                 drawn[row] = known + (self.links,) * (drawn.shape[1] - len(known))
         return drawn
 
-    def _drawn(self, group: str | None, value: int) -> EcmpChoice:
+    def _drawn(self, group: str | None, value: int) -> HopChoice:
         """The next hops of flows whose ports are not known."""
         seed = self.setting.seed if group is None else self.setting.seed ^ crc32(group.encode())
         seed ^= self.setting.draw * _DRAW_STEP & _U64
         if isinstance(self.setting.fabric.choice, Source):
             return SaidNextHop(seed, value, self._strides)
-        return HashedNextHop((seed ^ value * _VALUE_STEP) & _U64)
+        seed = (seed ^ value * _VALUE_STEP) & _U64
+        if self.setting.routes.groups is not None:
+            return BucketNextHop(seed, self._hops_of_buckets)
+        return HashedNextHop(seed)
+
+    def _hops_of_buckets(self, node: int, goal: int) -> tuple[int, ...] | None:
+        """The place among a node's next hops that each of its buckets for a host names."""
+        key = node, goal
+        if key not in self._buckets:
+            groups, at, to = self.setting.routes.groups, self._nodes[node], self._nodes[goal]
+            buckets = None if groups is None else groups.towards(at, to)
+            if buckets is not None:
+                hops = self.setting.routes.next_hops(at, to)
+                places = {hop.link: place for place, hop in enumerate(hops)}
+                buckets = tuple(places[link] for link in buckets)
+            self._buckets[key] = buckets
+        return self._buckets[key]
 
     def onward(
         self,
@@ -320,8 +294,8 @@ class Paths:
             ports.append(found[0] << 16 | found[1])
         own = self._carrier.protocol if any(ours) else TCP
         protocol = np.where(ours, own, TCP).astype(np.uint64)
-        ends = _splitmix64(address[at] << np.uint64(32) | address[to])
-        return _splitmix64(ends ^ (np.array(ports, dtype=np.uint64) << np.uint64(8) | protocol))
+        ends = splitmix64(address[at] << np.uint64(32) | address[to])
+        return splitmix64(ends ^ (np.array(ports, dtype=np.uint64) << np.uint64(8) | protocol))
 
     def ports_of(
         self, pair: tuple[int, int], carried: bool, group: str | None

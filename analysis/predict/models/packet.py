@@ -87,7 +87,7 @@ class Packet(Simulator):
             follows_steps=True,
             is_whole=setting.is_copied,
         )
-        faults = LinkFaults(setting.fabric)
+        faults = LinkFaults(setting.routes)
         faults.add(joint, scenario.faults)
         encoded = EncodedPrograms(joint)
         columns = encoded.columns() | scenario_of(setting, joint, faults)
@@ -132,7 +132,7 @@ def scenario_of(
             np.frombuffer(compiled.destination, dtype=np.int32),
         ]
     )
-    columns, pairs = network_of(setting, joint, messages, faults or LinkFaults(setting.fabric))
+    columns, pairs = network_of(setting, joint, messages, faults or LinkFaults(setting.routes))
     return columns | {
         "message.pair": pairs.numbers_of(messages).astype(np.int32),
         "message.sender": np.frombuffer(compiled.sender, dtype=np.int32),
@@ -158,7 +158,7 @@ def driven_scenario(
     rows = np.array([(int(carried), *pair) for pair in pairs], dtype=np.int64).reshape(-1, 3)
     first_ends = [np.array([0, mesh * ranks, mesh * ranks]) for mesh in range(meshes)]
     rows = np.concatenate([rows + ends for ends in first_ends])
-    columns, _ = network_of(setting, joint, rows.T, LinkFaults(setting.fabric))
+    columns, _ = network_of(setting, joint, rows.T, LinkFaults(setting.routes))
     none = np.zeros(0, dtype=np.int32)
     names = ("pair", "sender", "receiver", "header", "announced")
     return {
@@ -186,7 +186,7 @@ def network_of(
     fabric = FabricPorts(paths, faults.are_any)
     pairs = PairsOfEnds.of(paths, joint, messages)
     choices = NextHopChoices(paths)
-    reroutes = ChangingRoutes(paths, pairs, choices, faults.withdrawn)
+    reroutes = ChangingRoutes(paths, pairs, choices, faults.routes)
     of_pairs = pairs.columns(fabric, choices)
     words = of_pairs["pair.links"]
     taken = choices.links | {*words[words < paths.links].tolist()}

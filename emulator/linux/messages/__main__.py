@@ -17,6 +17,7 @@ from pyroute2.netlink.rtnl.rtmsg import rtmsg
 from pyroute2.netlink.rtnl.tcmsg import common, sched_codel, sched_fq_codel, tcmsg
 
 from emulator.linux.messages import additions
+from emulator.linux.messages.groups import GROUPS
 from emulator.linux.messages.links import LINKS
 from emulator.linux.messages.queues import OPTIONS, QUEUES
 from emulator.linux.messages.segments import SEGMENTS
@@ -34,6 +35,7 @@ LAYOUTS: dict[str, Sequence[tuple[str, str]]] = {
     "RED_STATISTICS": additions.sched_red.stats.fields,
     "CODEL_STATISTICS": sched_codel.stats.fields,
     "FQ_CODEL_STATISTICS": sched_fq_codel.qdisc_stats.fields,
+    "GROUP_MEMBER": additions.nexthop_grp.fields,
     "GWPORT_PARMS": additions.sched_gwport.options.tc_gwport_qopt.fields,
     "GWPORT_STATISTICS": additions.sched_gwport.stats.fields,
 }
@@ -53,6 +55,7 @@ NUMBERS: dict[str, Sequence[str]] = {
         "NLM_F_DUMP_INTR",
     ),
     "pyroute2.netlink.rtnl": ("RTM_DELROUTE", "TC_H_ROOT"),
+    "emulator.linux.messages.additions": ("RTM_DELNEXTHOP",),
 }
 ATTRIBUTES: Sequence[tuple[Any, Sequence[str]]] = (
     (nlmsgerr, ("NLMSGERR_ATTR_MSG",)),
@@ -101,7 +104,7 @@ def source() -> str:
         lines += [f"{name} = {of_kind[name]}" for name in names]
     for name, fields in LAYOUTS.items():
         lines.append(f"{name} = Layout(*{tuple(tuple(each) for each in fields)!r})")
-    for name, shape in (LINKS | QUEUES | OPTIONS | SUBFLOWS | SEGMENTS).items():
+    for name, shape in (LINKS | QUEUES | OPTIONS | SUBFLOWS | SEGMENTS | GROUPS).items():
         payload, blanks = shape.blank()
         places = "".join(f"{type(blank).__name__}{tuple(blank)!r}, " for blank in blanks)
         lines += [

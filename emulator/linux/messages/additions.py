@@ -1,9 +1,9 @@
 """Messages that pyroute2 lacks, in its own classes, fit to be offered upstream: RED, bfifo, what
 netem and tbf were given since, RDMA's netlink, MPTCP's subflows, what segment routing was given
-since Linux 6.0; and our own port qdisc, which nobody else has.
+since Linux 6.0; next hops that are objects; and our own port qdisc, which nobody else has.
 
 Importing this file makes pyroute2 know the queue disciplines. Formats:
-include/uapi/linux/{netlink,pkt_sched,mptcp_pm,seg6,seg6_iptunnel,seg6_local}.h,
+include/uapi/linux/{netlink,nexthop,pkt_sched,mptcp_pm,seg6,seg6_iptunnel,seg6_local}.h,
 include/uapi/rdma/rdma_netlink.h, `emulator/kernel/gwport.h`.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyroute2.netlink import genlmsg, nla, nlmsg
+from pyroute2.netlink import NLA_F_NESTED, genlmsg, nla, nlmsg
 from pyroute2.netlink.generic.mptcp import mptcp_msg
 from pyroute2.netlink.rtnl.rtmsg import nh, rtmsg
 from pyroute2.netlink.rtnl.tcmsg import plugins, sched_netem, sched_tbf
@@ -133,6 +133,69 @@ class wrapping_route(rtmsg):
     @staticmethod
     def get_nh(self: Any, *given: Any, **named: Any) -> Any:
         return _wrapping_hop
+
+
+RTM_NEWNEXTHOP, RTM_DELNEXTHOP = 104, 105
+NEXTHOP_GRP_TYPE_RES = 1
+
+
+class nhmsg(nlmsg):
+    """A next hop that routes name by its number, or a group of such next hops."""
+
+    prefix = "NHA_"
+    fields = (
+        ("family", "B"),
+        ("scope", "B"),
+        ("protocol", "B"),
+        ("resvd", "B"),
+        ("flags", "I"),
+    )
+    nla_map = (
+        ("NHA_UNSPEC", "none"),
+        ("NHA_ID", "uint32"),
+        ("NHA_GROUP", "cdata"),  # of struct nexthop_grp
+        ("NHA_GROUP_TYPE", "uint16"),
+        ("NHA_BLACKHOLE", "flag"),
+        ("NHA_OIF", "uint32"),
+        ("NHA_GATEWAY", "ip4addr"),
+        ("NHA_ENCAP_TYPE", "uint16"),
+        ("NHA_ENCAP", "cdata"),
+        ("NHA_GROUPS", "flag"),
+        ("NHA_MASTER", "uint32"),
+        ("NHA_FDB", "flag"),
+        ("NHA_RES_GROUP", "res_group"),
+    )
+
+    class res_group(nla):
+        nla_flags = NLA_F_NESTED
+        nla_map = (
+            ("NHA_RES_GROUP_PAD", "none"),
+            ("NHA_RES_GROUP_BUCKETS", "uint16"),
+            ("NHA_RES_GROUP_IDLE_TIMER", "uint32"),
+            ("NHA_RES_GROUP_UNBALANCED_TIMER", "uint32"),
+            ("NHA_RES_GROUP_UNBALANCED_TIME", "uint64"),
+        )
+
+
+class nexthop_grp(nla):
+    """A next hop of a group. `weight_high` is there since Linux 6.12."""
+
+    fields = (("id", "I"), ("weight_less_one", "B"), ("weight_high", "B"), ("resvd2", "H"))
+
+
+class group_route(rtmsg):
+    """A route that has its next hops by number."""
+
+    nla_map = (
+        *rtmsg.nla_map,
+        ("RTA_PAD", "none"),
+        ("RTA_UID", "uint32"),
+        ("RTA_TTL_PROPAGATE", "uint8"),
+        ("RTA_IP_PROTO", "uint8"),
+        ("RTA_SPORT", "be16"),
+        ("RTA_DPORT", "be16"),
+        ("RTA_NH_ID", "uint32"),
+    )
 
 
 class sched_bfifo:
@@ -315,7 +378,7 @@ class sched_gwport:
         )
 
 
-for extended in (netem_options, tbf_options, wrapping_route):
+for extended in (netem_options, tbf_options, wrapping_route, group_route):
     extended().compile_nla_table()  # else the table of the class that it extends may be inherited
 sched_netem.options = netem_options
 sched_tbf.options = tbf_options

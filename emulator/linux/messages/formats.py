@@ -20,6 +20,7 @@ NLM_F_DUMP = 768
 NLM_F_DUMP_INTR = 16
 RTM_DELROUTE = 25
 TC_H_ROOT = 4294967295
+RTM_DELNEXTHOP = 105
 NLMSGERR_ATTR_MSG = 1
 IFLA_OPERSTATE = 16
 IFLA_STATS64 = 23
@@ -55,6 +56,7 @@ QDISC_QUEUE = Layout(*(('qlen', 'I'), ('backlog', 'I'), ('drops', 'I'), ('requeu
 RED_STATISTICS = Layout(*(('early', 'I'), ('pdrop', 'I'), ('other', 'I'), ('marked', 'I')))
 CODEL_STATISTICS = Layout(*(('maxpacket', 'I'), ('count', 'I'), ('lastcount', 'I'), ('ldelay', 'I'), ('drop_next', 'I'), ('drop_overlimit', 'I'), ('ecn_mark', 'I'), ('dropping', 'I'), ('ce_mark', 'I')))
 FQ_CODEL_STATISTICS = Layout(*(('type', 'I'), ('maxpacket', 'I'), ('drop_overlimit', 'I'), ('ecn_mark', 'I'), ('new_flow_count', 'I'), ('new_flows_len', 'I'), ('old_flows_len', 'I'), ('ce_mark', 'I'), ('memory_usage', 'I'), ('drop_overmemory', 'I')))
+GROUP_MEMBER = Layout(*(('id', 'I'), ('weight_less_one', 'B'), ('weight_high', 'B'), ('resvd2', 'H')))
 GWPORT_PARMS = Layout(*(('rate_bps', 'Q'), ('delay_ns', 'Q'), ('buffer_bytes', 'Q'), ('k_bytes', 'Q'), ('kmin_bytes', 'Q'), ('kmax_bytes', 'Q'), ('target_ns', 'Q'), ('interval_ns', 'Q'), ('ce_threshold_ns', 'Q'), ('xoff_bytes', 'Q'), ('xon_bytes', 'Q'), ('headroom_bytes', 'Q'), ('extra_delay_ns', 'Q'), ('seed', 'Q'), ('sample_interval_ns', 'Q'), ('fabric_bps', 'Q'), ('fabric_ns', 'Q'), ('version', 'I'), ('kind', 'I'), ('flags', 'I'), ('overhead_bytes', 'I'), ('min_frame_bytes', 'I'), ('queues', 'I'), ('quantum_bytes', 'I'), ('red_pmax_q32', 'I'), ('red_weight_q32', 'I'), ('alpha_q16', 'I'), ('lossy_classes', 'I'), ('loss_q32', 'I'), ('corrupt_q32', 'I'), ('sample_capacity', 'I'), ('class_map', 'I'), ('class_quantum_bytes', 'I'), ('card', 'I'), ('fabric_links', 'I'), ('cell_bytes', 'I'), ('cell_header_bytes', 'I')))
 GWPORT_STATISTICS = Layout(*(('tx_bytes', 'Q'), ('tx_packets', 'Q'), ('wire_bytes', 'Q'), ('delivered_bytes', 'Q'), ('delivered_packets', 'Q'), ('drops', '8Q'), ('drop_bytes', 'Q'), ('ecn_marks', 'Q'), ('ecn_refused', 'Q'), ('backlog_bytes', 'Q'), ('backlog_packets', 'Q'), ('max_backlog_bytes', 'Q'), ('backlog_byte_us', 'Q'), ('observed_ns', 'Q'), ('wait_sum_ns', 'Q'), ('wait_max_ns', 'Q'), ('inflight_packets', 'Q'), ('pauses', 'Q'), ('resumes', 'Q'), ('paused_ns', 'Q'), ('class_paused_ns', '8Q'), ('class_tx_bytes', '8Q'), ('class_tx_packets', '8Q'), ('class_drops', '8Q'), ('class_ecn_marks', '8Q'), ('class_max_backlog_bytes', '8Q'), ('xoffs_sent', 'Q'), ('xons_sent', 'Q'), ('ingress_bytes', 'Q'), ('ingress_max_bytes', 'Q'), ('switch_bytes', 'Q'), ('late_packets', 'Q'), ('late_max_ns', 'Q'), ('samples_lost', 'Q'), ('trims', 'Q'), ('trimmed_bytes', 'Q'), ('paused_classes', 'I'), ('samples', 'I')))
 VETH = Template(
@@ -292,4 +294,20 @@ SEGMENT_OF_HOST = Template(
 WRAPPING_HOP = Template(
     0, 0x0, bytes.fromhex('3c0004000000000008000500000000000600150005000000240016002000010003000000000204000000000000000000000000000000000000000000'),
     (Blank(4, 'i'), Blank(12, '4s'), Blank(44, '16s'),),
+)
+NEXT_HOP = Template(
+    104, 0x500, bytes.fromhex('0200040004000000080001000000000008000500000000000800060000000000'),
+    (Blank(12, 'I'), Blank(20, 'I'), Blank(28, '4s'),),
+)
+RESILIENT_GROUP = Template(
+    104, 0x500, bytes.fromhex('00000400000000000800010000000000080002006162636406000300010000001c000c80060001000000000008000200000000000800030000000000'),
+    (Blank(12, 'I'), OpenBlank(20, 4, 0, (16,), ()), Blank(40, 'H'), Blank(48, 'I'), Blank(56, 'I'),),
+)
+NEXT_HOP_DELETED = Template(
+    105, 0x0, bytes.fromhex('00000000000000000800010000000000'),
+    (Blank(12, 'I'),),
+)
+ROUTE_BY_GROUP = Template(
+    0, 0x0, bytes.fromhex('08001e0000000000'),
+    (Blank(4, 'I'),),
 )

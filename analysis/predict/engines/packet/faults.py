@@ -14,6 +14,8 @@ from analysis.predict.interface import PredictorError
 from collectives.schedule.operations import Await, Do, Operation, Pause, Runner
 from simulation.columns import Column
 from topologies.fabrics.fabric import Fabric, Link
+from topologies.routing.buckets import Buckets, UnknownBuckets
+from topologies.routing.routes import Routes, compute_routes
 from topologies.spec.run_sections import (
     Corruption,
     DelayChange,
@@ -81,12 +83,22 @@ class Repeated:
 @dataclass(slots=True)
 class LinkFaults:
     """The faults of a scenario: the states that links and routes get into, and the programs that
-    bring them there, as the thread that injects faults does."""
+    bring them there, as the thread that injects faults does. `at_rest` are the routes of a fabric
+    that nothing has happened to."""
 
-    fabric: Fabric
-    withdrawn: list[frozenset[int]] = field(default_factory=lambda: [frozenset()])
-    """The links that routes do without, by state."""
+    at_rest: Routes
+    routes: list[Routes] = field(init=False)
+    """By state; at rest in the first."""
+    _learnt: dict[tuple[Routes | None, frozenset[int]], Routes] = field(default_factory=dict)
+    _alike: dict[tuple[Buckets | None, ...], Routes] = field(default_factory=dict)
     _rows: dict[tuple[int, ...], int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.routes = [self.at_rest]
+
+    @property
+    def fabric(self) -> Fabric:
+        return self.at_rest.fabric
 
     def add(self, joint: JointPrograms, faults: Sequence[FaultSpec]) -> None:
         """Add the programs. Raises PredictorError for faults that are not followed."""
@@ -132,12 +144,40 @@ class LinkFaults:
         """The number of a state of a link, as `columns` has them."""
         return self._rows.setdefault(state, len(self._rows))
 
-    def state_of(self, withdrawn: set[int]) -> int:
-        """The number of a state of routes."""
+    def learnt(self, before: Routes, withdrawn: set[int]) -> Routes:
+        """The routes that do without these links, after others: the same ones where nothing tells
+        them apart. Raises PredictorError for what is not followed."""
         links = frozenset(withdrawn)
-        if links not in self.withdrawn:
-            self.withdrawn.append(links)
-        return self.withdrawn.index(links)
+        has_groups = self.at_rest.groups is not None
+        key = before if has_groups else None, links
+        if key not in self._learnt:
+            found = self.at_rest
+            if links or has_groups:
+                found = compute_routes(self.fabric, self.at_rest.down | links, before)
+            self._learnt[key] = self._first_alike(found)
+        return self._learnt[key]
+
+    def _first_alike(self, routes: Routes) -> Routes:
+        """Links that are down and the buckets of groups are all that tells routes apart."""
+        if routes.groups is None:
+            return routes
+        try:
+            for each in (self.at_rest, routes):
+                assert each.groups is not None, "these have some"
+                buckets = tuple(sorted(each.down)), *each.groups.all_buckets()
+                first = self._alike.setdefault(buckets, each)
+        except UnknownBuckets as problem:
+            raise PredictorError(
+                "packet does not follow resilient groups whose idle_timer is not 0 where a next "
+                f"hop comes back or gets more weight: {problem}"
+            ) from problem
+        return first
+
+    def state_of(self, routes: Routes) -> int:
+        """The number of a state of routes."""
+        if routes not in self.routes:
+            self.routes.append(routes)
+        return self.routes.index(routes)
 
     def columns(self) -> dict[str, Column]:
         """`fault.rows`, row by row: the link, its rate, its delay, the chances of loss and
@@ -183,7 +223,11 @@ class _Thread:
     _active: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     _down: set[int] = field(default_factory=set)
     _withdrawn: set[int] = field(default_factory=set)
+    _routes: Routes = field(init=False)
     _state: int = 0
+
+    def __post_init__(self) -> None:
+        self._routes = self.faults.at_rest
 
     def inject(self) -> None:
         """Do all that the faults do. Raises PredictorError for too many changes."""
@@ -217,8 +261,8 @@ class _Thread:
         """All that what is to come hangs on, from now on."""
         ordered = sorted(self._timetable, key=lambda each: each[1])
         active = sorted((link, tuple(numbers)) for link, numbers in self._active.items())
-        sets = frozenset(self._down), frozenset(self._withdrawn)
-        return tuple((at - self._now_ns, act) for at, _, act in ordered), tuple(active), *sets
+        known = frozenset(self._down), frozenset(self._withdrawn), self._routes
+        return tuple((at - self._now_ns, act) for at, _, act in ordered), tuple(active), *known
 
     def _plan(self, at_ns: int, act: _Change | _Again | _Learn) -> None:
         self._planned += 1
@@ -262,10 +306,11 @@ class _Thread:
 
     def _learn(self, link: int) -> None:
         (self._withdrawn.add if link in self._down else self._withdrawn.discard)(link)
+        self._routes = self.faults.learnt(self._routes, self._withdrawn)
 
     def _route(self) -> None:
         """Routes are what has been learnt by now."""
-        state = self.faults.state_of(self._withdrawn)
+        state = self.faults.state_of(self._routes)
         if state != self._state:
             self.program.append(Do(Rerouted(state)))
             self._state = state

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -13,7 +13,7 @@ from analysis.predict.engines.paths import Paths
 from analysis.predict.engines.wire import Ints
 from analysis.predict.interface import PredictorError
 from simulation.columns import Column
-from topologies.routing.routes import compute_routes
+from topologies.routing.routes import Routes
 from topologies.spec.routing_section import Srv6
 
 _NONE = -1
@@ -30,8 +30,8 @@ class ChangingRoutes:
     paths: Paths
     pairs: PairsOfEnds
     choices: NextHopChoices
-    withdrawn: Sequence[Set[int]]
-    """The links that routes do without, by state; none in the first."""
+    routes: Sequence[Routes]
+    """By state; those at rest in the first."""
     links: set[int] = field(init=False, default_factory=set)
     """The directed links that may be taken."""
     _words: list[list[int]] = field(init=False, default_factory=list)
@@ -40,14 +40,15 @@ class ChangingRoutes:
     _begin: Sequence[int] = field(init=False, default=())
 
     def __post_init__(self) -> None:
-        if len(self.withdrawn) < 2:
+        if len(self.routes) < 2:
             return
         if isinstance(self.paths.setting.fabric.choice, Srv6):
             raise PredictorError(
                 "packet does not follow segments while links go down: a packet that is on its way "
                 "keeps its path"
             )
-        states = [self.paths, *(self._without(down) for down in self.withdrawn[1:])]
+        further = [replace(self.paths.setting, routes=each) for each in self.routes[1:]]
+        states = [self.paths, *map(Paths, further)]
         if self.choices.are_any:
             self._choose(states)
         else:
@@ -108,11 +109,6 @@ class ChangingRoutes:
                 self._words[state].append(word)
                 self._next[state].append(_NONE if place is None else place)
         self._nodes = [self.paths.place(node) for node, _ in left]
-
-    def _without(self, down: Set[int]) -> Paths:
-        setting = self.paths.setting
-        routes = compute_routes(setting.fabric, setting.routes.down | down)
-        return Paths(replace(setting, routes=routes))
 
     def columns(self) -> dict[str, Column]:
         """As simulation/engine/README.md has them."""
