@@ -19,6 +19,7 @@ from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
 from emulator.linux.messages import additions, formats
 from emulator.linux.messages.__main__ import source
+from emulator.linux.messages.groups import GROUPS
 from emulator.linux.messages.links import LINKS
 from emulator.linux.messages.queues import OPTIONS, QUEUES
 from emulator.linux.messages.shape import Value, values_of
@@ -200,10 +201,10 @@ def _given(value: Value) -> st.SearchStrategy[tuple[Any, int | bytes]]:
     return st.integers(low, low + 2**bits - 1).map(lambda number: (number, number))
 
 
-@pytest.mark.parametrize("name", LINKS | QUEUES | OPTIONS)
+@pytest.mark.parametrize("name", LINKS | QUEUES | OPTIONS | GROUPS)
 @given(data=st.data())
 def test_a_filled_template_is_what_pyroute2_writes(name: str, data: st.DataObject) -> None:
-    shape = (LINKS | QUEUES | OPTIONS)[name]
+    shape = (LINKS | QUEUES | OPTIONS | GROUPS)[name]
     given = [data.draw(_given(value)) for value in values_of(shape.values)]
     expected = shape.encode(*[theirs for theirs, _ in given])
     assert getattr(formats, name).fill(*[ours for _, ours in given]) == expected

@@ -3,7 +3,8 @@
 `measured_link_faults.jsonl` has a spec a line, with the run's ports, the time of each of its
 collectives in the virtual kernel and how many packets its ports dropped: links between switches and
 hosts' own, with and without `reroute`, flaps and partitions; TCP with three congestion controls,
-RoCE and MRC; switches that hash, that weigh and that choose packet by packet.
+RoCE and MRC; switches that hash, that weigh, that have tables of buckets and that choose packet by
+packet.
 """
 
 from __future__ import annotations
@@ -51,6 +52,17 @@ def test_the_runs_lose_packets_and_wait_for_timers() -> None:
     assert sum(max(run["measured_ns"]) > 1_000_000_000 for run in _RUNS) >= 2
 
 
+def test_the_runs_tell_tables_of_buckets_from_thresholds() -> None:
+    """Else the routes of resilient groups would not matter."""
+    for run in _RUNS:
+        if _parsed(run)[1].routes.groups is None:
+            continue
+        plain = json.loads(json.dumps(run))
+        del plain["spec"]["fabric"]["routing"]["resilient"]
+        found = predict_workload(*_parsed(plain), Packet())
+        assert [one.duration_ns for one in found.collectives.values()] != run["measured_ns"]
+
+
 _SPEC = """
 name: down
 fabric: {{kind: leaf-spine, leaves: 2, spines: 2, hosts_per_leaf: 2,
@@ -85,6 +97,23 @@ def test_nothing_goes_over_a_link_that_is_down_from_the_start(routing: str) -> N
     calm = spec.with_overrides({"faults": "[]"})
     free = predict_workload(calm, setting_of_spec(calm), Packet()).iterations
     assert all(one.duration_ns >= whole.duration_ns for one, whole in zip(took, free, strict=True))
+
+
+_IN_USE = "{kind: ecmp, resilient: {idle_timer: 120s}}"
+
+
+def test_buckets_that_stay_in_use_are_followed_where_none_has_too_many() -> None:
+    """A link that goes down for good moves those of its own alone, whatever the timer; one that
+    comes back is given idle ones, of which only the kernel knows."""
+    took = []
+    for routing in (_IN_USE, "{kind: ecmp, resilient: true}"):
+        spec = _spec("{kind: link-down, link: leaf0-spine0, at: 20us}", routing)
+        found = predict_workload(spec, setting_of_spec(spec), Packet())
+        took.append([one.duration_ns for one in found.iterations])
+    assert took[0] == took[1]
+    spec = _spec("{kind: link-down, link: leaf0-spine0, at: 20us, duration: 20us}", _IN_USE)
+    with pytest.raises(PredictorError, match="resilient groups whose idle_timer is not 0"):
+        predict_workload(spec, setting_of_spec(spec), Packet())
 
 
 def test_routes_that_follow_late_lose_what_the_link_would_have_carried() -> None:

@@ -13,7 +13,14 @@ from topologies.fabrics.build import build_fabric
 from topologies.routing.ecmp_hash import FiveTuple, flow_path
 from topologies.routing.routes import compute_routes
 from topologies.spec.errors import SpecError
-from topologies.spec.routing_section import Ecmp, Flowlet, Spray, Weighted
+from topologies.spec.routing_section import (
+    Ecmp,
+    Flowlet,
+    Resilient,
+    Spray,
+    Weighted,
+    resilient_of,
+)
 from topologies.spec.spec import Spec, parse_spec
 
 _GRAPH = """{kind: graph, routing: %s,
@@ -44,6 +51,20 @@ def test_a_word_stands_for_a_section_without_keys() -> None:
     assert _fat_tree("weighted").plan.fabric.routing == "ecmp"
 
 
+@pytest.mark.parametrize("kind", ["ecmp", "weighted"])
+def test_resilient_groups_are_a_section_or_a_word(kind: str) -> None:
+    def told(value: str) -> Resilient | None:
+        return resilient_of(_fat_tree(f"{{kind: {kind}, resilient: {value}}}").plan.fabric.choice)
+
+    assert told("true") == told("{}") == Resilient(buckets=128)
+    assert told("false") is None
+    timers = told("{buckets: 64, idle_timer: 120s, unbalanced_timer: 10ms}")
+    assert timers is not None
+    assert (timers.idle_timer_ns, timers.unbalanced_timer_ns) == (120 * 10**9, 10**7)
+    again = parse_spec(_fat_tree(f"{{kind: {kind}, resilient: true}}").to_yaml())
+    assert resilient_of(again.plan.fabric.choice) == Resilient()
+
+
 @pytest.mark.parametrize(
     ("routing", "told"),
     [
@@ -52,6 +73,13 @@ def test_a_word_stands_for_a_section_without_keys() -> None:
         ("{kind: spray, choose: best}", "allowed: random, round-robin, least-of-two, least-queue"),
         ("{kind: flowlet, gap: 0ns}", "expected more than 0"),
         ("{kind: ecmp, fields: [addresses, addresses]}", "expected each field once"),
+        ("{kind: ecmp, resilient: {bucket: 8}}", "unknown key; did you mean buckets?"),
+        ("{kind: ecmp, resilient: {buckets: 0}}", "resilient.buckets: found 0; expected at least"),
+        ("{kind: weighted, resilient: {buckets: 70000}}", "found 70000; expected at most 65535"),
+        ("{kind: ecmp, resilient: {buckets: 8KB}}", "found 8KB; expected a whole number"),
+        ("{kind: ecmp, resilient: {idle_timer: 5ms}}", "expected a multiple of 10ms, from 0 to"),
+        ("{kind: ecmp, resilient: maybe}", "found maybe; expected a section"),
+        ("{kind: spray, resilient: true}", "unknown key"),
         ("{kind: ecmp, fields: [labels]}", "allowed: addresses, ports, queue-pair"),
     ],
 )

@@ -18,10 +18,11 @@ def fabric_of(raw: dict[str, Any]) -> Fabric:
     return build_fabric(_ADAPTER.validate_python(raw))
 
 
+_ROUTINGS = ["ecmp", "static", {"kind": "weighted", "resilient": {"buckets": 16}}]
 fat_trees = st.builds(
     lambda k, routing: {"kind": "fat-tree", "k": k, "routing": routing},
     st.sampled_from([4, 6]),
-    st.sampled_from(["ecmp", "static"]),
+    st.sampled_from(_ROUTINGS),
 )
 tori = st.builds(
     lambda dims, routing: {"kind": "torus", "dims": dims, "routing": routing},
@@ -43,7 +44,7 @@ leaf_spines = st.builds(
     st.integers(1, 6),
     st.integers(1, 4),
     st.integers(2, 5),
-    st.sampled_from(["ecmp", "static"]),
+    st.sampled_from(_ROUTINGS),
 )
 hierarchies = st.builds(
     lambda groups, hosts, outer: {

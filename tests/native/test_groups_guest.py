@@ -1,0 +1,126 @@
+"""Resilient groups in the virtual kernel: flows of other links stay where they are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from emulator.network.faults import FaultInjector
+from emulator.network.network import Network, NetworkOptions
+from emulator.ports.counters import read_interfaces
+from emulator.ports.own_queues import QueueArrangement
+from tests.native.fault_specs import fault
+from tests.native.group_tables import assert_as_computed
+from tests.native.native_traffic import UDP, open_socket
+from topologies.fabrics.build import build_fabric
+from topologies.fabrics.fabric import Fabric
+from topologies.routing.ecmp_hash import UDP as UDP_NUMBER
+from topologies.routing.ecmp_hash import FiveTuple, flow_path
+from topologies.routing.routes import Routes, compute_routes
+from topologies.spec.fabric_section import LeafSpineSpec
+
+pytestmark = pytest.mark.guest
+
+_PORTS = range(20_000, 20_096)
+_TO = 5_000
+_SEED = 1
+
+
+def _live(routing: Mapping[str, object]) -> Network:
+    fabric = build_fabric(
+        LeafSpineSpec.model_validate(
+            {
+                "kind": "leaf-spine",
+                "leaves": 3,
+                "spines": 4,
+                "hosts_per_leaf": 1,
+                "link": {"rate": "10Gbps", "delay": "1us", "mtu": 1500},
+                "routing": routing,
+            }
+        )
+    )
+    options = NetworkOptions(arrangement=QueueArrangement(fabric, 1), hash_seed=_SEED)
+    return Network(fabric, compute_routes(fabric), options)
+
+
+def _uplinks(live: Network) -> dict[int, int]:
+    """Link of the first leaf -> packets that it has sent there."""
+    with live.netlink("leaf0") as netlink:
+        sent = read_interfaces(netlink)
+    ports = [each for each in live.contexts("leaf0") if each.link.other("leaf0").node != "h0"]
+    return {each.link.index: sent[each.ifindex].tx_packets for each in ports}
+
+
+def _taken(live: Network) -> dict[int, int]:
+    """Source port -> the link over which the first leaf sends the flow to the last host."""
+    found = {}
+    before = _uplinks(live)
+    with open_socket(live, "h2", UDP, _TO) as receiver:
+        for port in _PORTS:
+            with open_socket(live, "h0", UDP, port) as sender:
+                sender.sendto(b"x", receiver.getsockname())
+            receiver.recv(10)
+            after = _uplinks(live)
+            (found[port],) = (link for link, packets in after.items() if packets > before[link])
+            before = after
+    return found
+
+
+def _computed(fabric: Fabric, routes: Routes) -> dict[int, int]:
+    ends = fabric.by_name["h0"].address, fabric.by_name["h2"].address
+    flows = {port: FiveTuple(*ends, port, _TO, UDP_NUMBER) for port in _PORTS}
+    return {p: flow_path(routes, "h0", "h2", flow, _SEED)[1].link for p, flow in flows.items()}
+
+
+def _through_a_fault(live: Network) -> Sequence[dict[int, int]]:
+    """Where flows go before, while and after a link of the first leaf is down."""
+    time.sleep(0.001)
+    faults = [fault("link-down", "leaf0-spine1", at="100ms", duration="100ms")]
+    with FaultInjector(live, faults) as injector:
+        injector.on_iteration(0)
+        start = time.monotonic()
+        found = [_taken(live)]
+        for seconds in (0.11, 0.21):
+            time.sleep(max(0.0, start + seconds - time.monotonic()))
+            found.append(_taken(live))
+    return found
+
+
+def _cut(fabric: Fabric) -> int:
+    (link,) = (e.index for e in fabric.links_of["leaf0"] if e.other("leaf0").node == "spine1")
+    return link
+
+
+@pytest.mark.parametrize("kind", ["ecmp", "weighted"])
+def test_only_flows_of_the_link_that_is_down_move(kind: str) -> None:
+    """Three quarters of the flows stay, and the others are spread over all links that are left.
+    When the link is back it gets a quarter again, and nothing moves between the others."""
+    with _live({"kind": kind, "resilient": {"buckets": 64}}) as live:
+        rest = live.routes
+        before, down, back = _through_a_fault(live)
+        fabric, cut = live.fabric, _cut(live.fabric)
+        without = compute_routes(fabric, [cut], rest)
+        again = compute_routes(fabric, [], without)
+        live.routes = again
+        assert_as_computed(live)
+    moved = {port for port in _PORTS if down[port] != before[port]}
+    assert moved == {port for port in _PORTS if before[port] == cut}
+    assert {down[port] for port in moved} == {*before.values()} - {cut}
+    assert all(back[port] == cut for port in _PORTS if back[port] != down[port])
+    assert cut in back.values()
+    for found, routes in ((before, rest), (down, without), (back, again)):
+        assert found == _computed(fabric, routes)
+
+
+def test_plain_hashing_moves_flows_of_other_links() -> None:
+    """Of four next hops the second goes, and the thresholds between the others move: a third of the
+    third one's flows goes to the fourth."""
+    with _live({"kind": "ecmp"}) as live:
+        rest, fabric = live.routes, live.fabric
+        before, down, back = _through_a_fault(live)
+    cut = _cut(fabric)
+    assert any(down[port] != before[port] for port in _PORTS if before[port] != cut)
+    assert before == back == _computed(fabric, rest)
+    assert down == _computed(fabric, compute_routes(fabric, [cut]))
