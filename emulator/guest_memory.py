@@ -18,6 +18,7 @@ from emulator.transports import emulated
 from emulator.virtual.building.variant import KernelVariant
 from topologies.fabrics.selectors import select_ports
 from topologies.routing.segments import segments_of
+from topologies.spec.routing_section import resilient_of
 from topologies.spec.spec import Spec
 
 # The kernel, Python and torch's CPU build took 440 MB and each rank 15 MB (docs/guest-memory.md).
@@ -42,6 +43,8 @@ _FEW_GPU_RANKS = 8
 _IPV6_NODE_BYTES = 160 * 2**10
 # A next hop that wraps packets: its route's part, its list, and what it remembers.
 _WRAPPING_HOP_BYTES = 2**10
+# struct nh_res_bucket; its group's table, two of its lists of next hops, and their counters.
+_BUCKET_BYTES, _GROUP_BYTES, _PAGE_BYTES = 32, 2 * 2**10, 4096
 _SAMPLES_PER_BLOCK = 4096 // SAMPLE_BYTES
 
 
@@ -65,7 +68,7 @@ def guest_memory_bytes(spec: Spec, run_directory: Path) -> int:
         sharing = max(0, workload.ranks - _FEW_GPU_RANKS) if forked else 0
         programs_bytes = (workload.ranks - sharing) * _PROGRAM_BYTES + sharing * _GPU_RANK_BYTES
         nodes_bytes = len(nodes_on_demand(spec)) * _RANK_BYTES
-        fabric_bytes = emulated(spec).fabric_bytes(spec) + _segments_bytes(spec)
+        fabric_bytes = emulated(spec).fabric_bytes(spec) + _routes_bytes(spec)
         return _SYSTEM_BYTES + programs_bytes + nodes_bytes + fabric_bytes
     system_bytes = _SYSTEM_BYTES
     if not version("torch").endswith("+cpu"):
@@ -75,11 +78,21 @@ def guest_memory_bytes(spec: Spec, run_directory: Path) -> int:
     sent = work.sent_bytes(spec)
     an_iteration = None if sent is None else sent // max(1, workload.iterations)
     more_bytes = _samples_bytes(spec, sent) + emulated(spec).fabric_bytes(spec)
-    more_bytes += _segments_bytes(spec)
+    more_bytes += _routes_bytes(spec)
     more_bytes += emulated(spec).rank_bytes(spec, an_iteration)
     more_bytes += work.tensors_bytes(spec, run_directory)
     needed_bytes = system_bytes + _ranks_bytes(spec) + more_bytes
     return needed_bytes + _rings_bytes(spec, needed_bytes)
+
+
+def _routes_bytes(spec: Spec) -> int:
+    """The memory of routes by segments or by resilient groups."""
+    fabric, groups = spec.plan.fabric, spec.plan.routes.groups
+    settings = resilient_of(fabric.choice)
+    if groups is not None and settings is not None:
+        table = -(-(_GROUP_BYTES + settings.buckets * _BUCKET_BYTES) // _PAGE_BYTES) * _PAGE_BYTES
+        return table * sum(1 for node in fabric.nodes for _ in groups.of(node.name))
+    return _segments_bytes(spec)
 
 
 def _segments_bytes(spec: Spec) -> int:

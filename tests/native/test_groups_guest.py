@@ -74,15 +74,17 @@ def _computed(fabric: Fabric, routes: Routes) -> dict[int, int]:
     return {p: flow_path(routes, "h0", "h2", flow, _SEED)[1].link for p, flow in flows.items()}
 
 
-def _through_a_fault(live: Network) -> Sequence[dict[int, int]]:
-    """Where flows go before, while and after a link of the first leaf is down."""
+def _through_a_fault(
+    live: Network, at_s: Sequence[float] = (0.11, 0.21)
+) -> Sequence[dict[int, int]]:
+    """Where flows go before a link of the first leaf goes down, from 0.1 to 0.2 s, and at times."""
     time.sleep(0.001)
     faults = [fault("link-down", "leaf0-spine1", at="100ms", duration="100ms")]
     with FaultInjector(live, faults) as injector:
         injector.on_iteration(0)
         start = time.monotonic()
         found = [_taken(live)]
-        for seconds in (0.11, 0.21):
+        for seconds in at_s:
             time.sleep(max(0.0, start + seconds - time.monotonic()))
             found.append(_taken(live))
     return found
@@ -115,7 +117,7 @@ def test_only_flows_of_the_link_that_is_down_move(kind: str) -> None:
 
 
 def test_plain_hashing_moves_flows_of_other_links() -> None:
-    """Of four next hops the second goes, and the thresholds between the others move: a third of the
+    """The second of four next hops goes, and the thresholds between the others move: a third of the
     third one's flows goes to the fourth."""
     with _live({"kind": "ecmp"}) as live:
         rest, fabric = live.routes, live.fabric
@@ -124,3 +126,16 @@ def test_plain_hashing_moves_flows_of_other_links() -> None:
     assert any(down[port] != before[port] for port in _PORTS if before[port] != cut)
     assert before == back == _computed(fabric, rest)
     assert down == _computed(fabric, compute_routes(fabric, [cut]))
+
+
+def test_flows_that_go_on_stay_until_the_table_has_been_uneven_for_long() -> None:
+    """A link that is back is given nothing of theirs at once. Linux looks after half a second
+    whether the table is uneven still."""
+    timers = {"idle_timer": "120s", "unbalanced_timer": "50ms"}
+    with _live({"kind": "ecmp", "resilient": {"buckets": 64, **timers}}) as live:
+        before, down, back, late = _through_a_fault(live, (0.11, 0.21, 0.8))
+        cut = _cut(live.fabric)
+    assert cut in before.values() and cut not in down.values()
+    assert back == down
+    assert cut in late.values()
+    assert all(late[port] == cut for port in _PORTS if late[port] != back[port])

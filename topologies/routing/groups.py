@@ -1,8 +1,8 @@
 """The resilient groups of a fabric's nodes: each has one for every place that its routes lead to.
 
 A place is a switch with hosts that have one link, or a host with several; where a graph has routes
-of its own, each host. What is for one place has one group, however its next hops change, so that
-the group can be replaced where it stands.
+of its own, each host. All packets for a place go by one group, however its next hops change, so
+that the group can be replaced where it stands.
 """
 
 from __future__ import annotations
