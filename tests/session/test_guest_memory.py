@@ -184,6 +184,22 @@ def test_samples_cost_what_they_can_hold() -> None:
     assert guest_memory_bytes(parse_dict(document), Path()) == longest  # what a port keeps at most
 
 
+def test_tables_of_buckets_count() -> None:
+    """Each of 20 switches of a k=4 fat-tree has a group for each of the other edge switches, the
+    edge switches 7 and others 8, and the kernel 32 bytes for a bucket."""
+
+    def needed(routing: str | dict[str, object]) -> int:
+        workload = {"kind": "collectives", **_one("all_reduce", 1, ranks=16)}
+        fabric = {"kind": "fat-tree", "k": 4, "routing": routing}
+        return guest_memory_bytes(
+            parse_dict({"name": "groups", "fabric": fabric, "workload": workload}), Path()
+        )
+
+    groups = 8 * 7 + 12 * 8
+    tables = needed({"kind": "ecmp", "resilient": {"buckets": 65_535}}) - needed("ecmp")
+    assert groups * 32 * 65_535 < tables < 1.01 * groups * 32 * 65_535
+
+
 def test_rings_have_room_at_every_port() -> None:
     """A ring in a guest has a place for 64 packets at least, each a power of two of bytes (a whole
     jumbo frame with its header: 16 KiB): 324 ports of a fat-tree. All rings together take an eighth

@@ -230,7 +230,10 @@ class Routes:
 
         rows = trie.aggregate(label_of)
         hops = self._hops[node]
-        choices = [(tuple(hops[link] for link in links), *rest) for links, *rest in labels]
+        choices = [
+            (tuple(hops[link] for link in links), weights, place)
+            for links, weights, place in labels
+        ]
         return tuple(Route(prefix, *choices[label]) for prefix, label in rows)
 
     @cached_property
