@@ -11,7 +11,7 @@ from analysis.decode.attribution import Attribution, attribute
 from analysis.decode.gloo.connection_groups import LoggedCollective, LoggedConnection
 from analysis.decode.tcp.pcap import Packets, read_pcap
 from analysis.decode.transports import DECODED_TRANSPORTS
-from analysis.runs.collectives import schedule_of_record
+from analysis.runs.collectives import schedule_of_records
 from analysis.runs.records import CollectiveRecord
 from analysis.runs.run import Run, RunError, read_json
 from topologies.spec.transports.connections import ONE
@@ -95,7 +95,7 @@ def _logged(run: Run, by_rank: dict[int, CollectiveRecord]) -> LoggedCollective:
         first.root,
         first.peer,
         {rank: (record.start_ns, record.end_ns) for rank, record in by_rank.items()},
-        schedule_of_record(run, first, ranks),
+        schedule_of_records(run, ranks, by_rank),
         None if first.slots is None else (first.slots[0], first.slots[1]),
         tuple((rank, *share) for rank, record in by_rank.items() for share in record.sends or ()),
         ONE if first.slots is None else run.spec.between_sockets,

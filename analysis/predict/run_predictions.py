@@ -37,7 +37,7 @@ def call_of(collective: MeasuredCollective) -> CollectiveCall:
     for record in collective.by_rank.values():
         if record.unpredicted is not None:
             raise PredictorError(record.unpredicted)
-    if collective.uneven:
+    if collective.unknown:
         raise PredictorError("its ranks send each other unequal parts, which the log does not tell")
     return CollectiveCall(
         collective.kind,

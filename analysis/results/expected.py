@@ -289,7 +289,7 @@ class _Load:
 def _messages(call: CollectiveCall, seed: int, by_carrier: bool) -> Iterator[tuple[int, int, int]]:
     """Sender, receiver and bytes of each of a call's messages. Raises CollectiveError for those of
     a program over TCP: what invites and acknowledges short ones is less than is known of them."""
-    if call.schedule != GLOO and not by_carrier:
+    if call.schedule != GLOO and not (call.schedule.uneven or by_carrier):
         raise CollectiveError(f"{call.kind} does not run as Gloo's own")
     for post in call.posts(seed):
         ends = post.source.tolist(), post.destination.tolist()

@@ -156,7 +156,7 @@ def _by_twin(found: Sequence[TimeDifference]) -> JudgedTimes:
 
 def _by_bytes(run: Run) -> JudgedTimes:
     # Nobody knows how much goes where of collectives in which programs send unequal parts.
-    collectives = tuple(each for each in collectives_of(run) if not each.uneven)
+    collectives = tuple(each for each in collectives_of(run) if not each.unknown)
     try:
         expected = Expectation(
             setting_of(run),

@@ -18,6 +18,7 @@ from collectives.schedule import halving_doubling
 from collectives.schedule.exchange import ExchangeSchedule
 from collectives.schedule.gloo import GLOO
 from collectives.schedule.schedule import Schedule
+from collectives.schedule.uneven import UnevenAllToAll
 from collectives.settings import schedule_of, settings_of
 from topologies.ethernet import ETHERNET_BYTES
 from topologies.spec.collectives_section import CollectivesOfRun
@@ -50,7 +51,8 @@ class MeasuredCollective(Shaped):
     schedule: Schedule = GLOO
     """The messages of its ranks."""
     uneven: bool = False
-    """Whether its ranks send each other unequal parts, which the size does not tell."""
+    """Whether its ranks send each other unequal parts, which the size does not tell; its schedule
+    does, where it is known."""
     op: str = "sum"
     """How it reduces, where it does."""
     fell_back: bool = False
@@ -74,6 +76,11 @@ class MeasuredCollective(Shaped):
     def found(self) -> bool:
         """Whether it was found in captures: its ranks told nothing of it."""
         return any(record.sends is not None for record in self.by_rank.values())
+
+    @property
+    def unknown(self) -> bool:
+        """Whether its ranks send each other parts of which nobody knows the sizes."""
+        return self.uneven and not self.schedule.uneven
 
     @property
     def label(self) -> str:
@@ -293,7 +300,7 @@ def _assemble(run: Run, by_rank: dict[int, CollectiveRecord]) -> MeasuredCollect
         max(record.start_ns for record in by_rank.values()),
         max(record.end_ns for record in _ends(first.kind, first.peer, ranks, by_rank)),
         by_rank,
-        schedule_of_record(run, first, ranks),
+        schedule_of_records(run, ranks, by_rank),
         any(record.uneven for record in by_rank.values()),
         first.op,
         any(record.fell_back for record in by_rank.values()),
@@ -308,6 +315,27 @@ def _ends(
     if kind == Kind.SEND_RECV and peer is not None:
         return [by_rank[ranks[peer]]]
     return list(by_rank.values())
+
+
+def schedule_of_records(
+    run: Run, ranks: Sequence[int], by_rank: Mapping[int, CollectiveRecord]
+) -> Schedule:
+    """The schedule of a collective of which all its ranks tell: together they know the parts of an
+    uneven one. Raises RunError."""
+    if any(record.uneven for record in by_rank.values()):
+        parts = [_parts_bytes(by_rank[rank], len(ranks)) for rank in ranks if rank in by_rank]
+        known = tuple(tuple(each) for each in parts if len(each) == len(ranks))
+        if len(known) == len(ranks):
+            return UnevenAllToAll(known)
+    return schedule_of_record(run, next(iter(by_rank.values())), ranks)
+
+
+def _parts_bytes(record: CollectiveRecord, ranks: int) -> Sequence[int]:
+    """The bytes that a rank sends to each member of an all-to-all: where it tells of none, and its
+    own are equal, those; else nothing."""
+    if record.parts_bytes is not None:
+        return record.parts_bytes
+    return () if record.uneven else [record.size_bytes // ranks] * ranks
 
 
 def schedule_of_record(run: Run, record: CollectiveRecord, ranks: Sequence[int]) -> Schedule:

@@ -153,6 +153,8 @@ class CollectiveRecord(Record):
     """The size of the whole message, where `size_bytes` of it were sent."""
     uneven: bool = False
     """Whether ranks send each other unequal parts, so that the size does not say who sends what."""
+    parts_bytes: list[int] | None = None
+    """The bytes that this rank sends to each member then, by their order."""
     messages: list[tuple[int, int, int]] | None = None
     """The messages of an exchange: (source, destination, bytes), by positions in its ranks."""
     sends: list[tuple[int, int, int, int]] | None = None

@@ -99,6 +99,12 @@ class Schedule(ABC):
         return False
 
     @property
+    def uneven(self) -> bool:
+        """Whether members send each other unequal parts, which the shape does not tell: closed
+        forms of its kind are not of it."""
+        return False
+
+    @property
     def by_carrier(self) -> bool:
         """Whether its messages go between ends of a transport `of_programs`, where ranks have some:
         programs between ranks."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,11 @@ import pytest
 
 from analysis.decode.found_collectives import wire_collectives
 from analysis.decode.run_capture import clock_offset_ns, load_capture
+from analysis.predict.run_predictions import call_of
 from analysis.runs.collectives import collectives_of
 from analysis.runs.run import load_run
+from collectives.call import CollectiveError
+from collectives.schedule.uneven import UnevenAllToAll
 from tests.exec.programs import FABRIC, execute
 from tests.session.captured_headers import captured_headers
 from tests.session.command import result_of
@@ -111,7 +115,22 @@ def test_times_are_those_of_the_fabric_and_predicted(observed: Path) -> None:
         if row["kind"] in ("all_reduce", "all_gather", "reduce_scatter", "barrier") and not delayed:
             assert abs(flow["error"]) < 0.08, row
         if (row["kind"], row["size_bytes"]) == ("all_to_all", 36):
-            assert "unequal parts" in flow["reason"]
+            assert abs(flow["error"]) < 0.08, row
+
+
+def test_parts_that_are_unequal_are_told_by_each_rank(observed: Path, tmp_path: Path) -> None:
+    """Together they say who sends whom how much. Where one does not tell, nobody knows."""
+    (uneven,) = (each for each in collectives_of(load_run(observed)) if each.uneven)
+    assert uneven.schedule == UnevenAllToAll(((4, 4, 4), (8, 8, 8), (12, 12, 12)))
+    assert call_of(uneven).schedule == uneven.schedule
+    shutil.copytree(observed, tmp_path / "run")
+    log = tmp_path / "run" / "ranks" / "001.jsonl"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert sum(line.pop("parts_bytes", None) is not None for line in lines) == 1
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (unknown,) = (each for each in collectives_of(load_run(tmp_path / "run")) if each.uneven)
+    with pytest.raises(CollectiveError, match="unequal parts, which the log does not tell"):
+        call_of(unknown)
 
 
 def test_who_waits_late_has_waited_less_and_changes_no_end(observed: Path) -> None:
@@ -142,7 +161,6 @@ def test_the_log_and_the_capture_agree_to_the_byte(observed: Path) -> None:
     capture = load_capture(load_run(observed))
     assert capture is not None
     found = capture.attribution
-    # All but the unequal all-to-all, whose messages only the capture knows.
     assert (found.unattributed_bytes, found.assumed_bytes, found.unlogged_bytes) == (0, 0, 0)
     assert {c.member.group for c in found.connections} == {"default", "group.1"}
 

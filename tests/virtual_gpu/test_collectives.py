@@ -161,7 +161,9 @@ def test_collectives_run_by_the_spec_s_programs(tmp_path: Path, network: str) ->
         "the spec's algorithm does not fit all_reduce of 3 ranks" in note
         for note in result["notes"]
     )
-    for row in (*_rows(result, "all_gather"), *_rows(result, "reduce_scatter")):
+    # The large all-reduce, too, whose windows hang on all that went before, unequal parts included.
+    sent = _rows(result, "all_gather"), _rows(result, "reduce_scatter"), _rows(result, "all_to_all")
+    for row in (*sent[0], *sent[1], *sent[2], _rows(result, "all_reduce")[3]):
         error = row["predicted"]["packet"]["duration_ns"] / row["duration_ns"] - 1
         assert abs(error) < 0.01, row
 
@@ -187,7 +189,7 @@ def test_the_simulated_network_takes_what_the_emulated_takes(tmp_path: Path, mor
         wanted = times[row["group"], row["id"]]
         assert _algorithm(row) == _algorithm(wanted)
         if _algorithm(row) == "halving-doubling" and row["size_bytes"] > 10**6:
-            continue  # slow start ends at 17 segments one way and 39 the other, or at 17 both ways
+            continue  # another rank comes last before it, by which slow start ends otherwise
         assert row["duration_ns"] == pytest.approx(wanted["duration_ns"], rel=0.01, abs=4_000), row
     assert _sent_bytes(tmp_path / "simulated") == pytest.approx(
         _sent_bytes(tmp_path / "emulated"), rel=0.02

@@ -238,4 +238,5 @@ def _tell_sizes(records: list[dict[str, Any]], sizes: list[tuple[int, int]]) -> 
     for record, (whole, sent) in zip(records, sizes, strict=False):
         if sent != whole:
             record["payload_bytes"] = record["size_bytes"]
+            record.pop("parts_bytes", None)  # each is scaled by itself
             record["size_bytes"] = record["size_bytes"] * sent // whole

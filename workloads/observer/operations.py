@@ -45,6 +45,17 @@ def _uneven(sizes: Any) -> bool:
     return len(set(sizes)) > 1
 
 
+def _parts_bytes(name: str, args: Any, ranks: int) -> list[int]:
+    """The bytes that this rank sends to each member in an all-to-all."""
+    if name == "alltoall_":
+        return [bytes_of(each) for each in args[1]]
+    sent, splits = args[1], list(args[4])
+    if not splits:
+        return [bytes_of(sent) // ranks] * ranks
+    rows = sum(splits)
+    return [bytes_of(sent) // rows * each if rows else 0 for each in splits]
+
+
 # Operation -> kind, index of the process group, and from its arguments and the group's size:
 # (size in bytes as nccl-tests counts it, root, whether its parts are of unequal size).
 OPERATIONS: dict[str, tuple[str, int, Any]] = {
@@ -82,7 +93,7 @@ _UNPREDICTED = {
 
 def collectives(name: str, args: Any, ranks: int) -> list[dict[str, Any]]:
     """The collectives of an operation of `OPERATIONS`, in a group of so many ranks: of each
-    collective its kind, sizes, root, and whether its parts are uneven."""
+    collective its kind, sizes and root, and where its parts are uneven, those."""
     kind, _, measure = OPERATIONS[name]
     if name in _ONE_EACH:
         # All-gathers have their whole arrays in the outputs, reduce-scatters in the inputs.
@@ -104,7 +115,7 @@ def collectives(name: str, args: Any, ranks: int) -> list[dict[str, Any]]:
             "element_bytes": element_bytes,
             "root": root,
         }
-        | ({"uneven": True} if uneven else {})
+        | ({"uneven": True, "parts_bytes": _parts_bytes(name, args, ranks)} if uneven else {})
         | ({"unpredicted": why} if why else {})
         for size_bytes, root, uneven in measured
     ]

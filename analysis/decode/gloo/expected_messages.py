@@ -11,6 +11,7 @@ from analysis.decode.gloo.exchanges import Expected
 from analysis.decode.gloo.gap_tiling import Key
 from analysis.decode.gloo.wire_format import Slot
 from collectives.call import CollectiveCall, CollectiveError
+from collectives.schedule.gloo import GLOO
 from collectives.schedule.schedule import Schedule
 from topologies.spec.transports.connections import Connections
 
@@ -125,6 +126,7 @@ def _call(collective: LoggedCollective) -> CollectiveCall:
         collective.ranks,
         collective.element_bytes,
         collective.root,
+        schedule=collective.schedule if collective.schedule.uneven else GLOO,
     )
 
 

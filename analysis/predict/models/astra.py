@@ -95,6 +95,8 @@ class AstraAnalytical:
     def _simulation(self, setting: Setting, call: CollectiveCall, ticks_per_ns: int) -> Simulation:
         if call.kind not in _TYPES:
             raise PredictorError(f"ASTRA-sim has no {call.kind}: it has {', '.join(_TYPES)}")
+        if call.schedule.uneven:
+            raise PredictorError(f"ASTRA-sim has no {call.kind} of unequal parts")
         backend = self._backend or ("aware" if call.kind == Kind.ALL_TO_ALL else "unaware")
         # ASTRA-sim's aware backend takes networks of one dimension.
         torus = _torus(setting, call) if backend == "unaware" else None

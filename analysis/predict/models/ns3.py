@@ -118,7 +118,8 @@ def _programs(
     programs: list[list[tuple[int, int]]] = [[] for _ in range(call.world)]
     posts: list[range] = []
     if call.schedule != GLOO:
-        raise PredictorError(f"ns3 follows Gloo's own algorithms, not {call.schedule.algorithm}")
+        found = "unequal parts" if call.schedule.uneven else call.schedule.algorithm
+        raise PredictorError(f"ns3 follows Gloo's own algorithms, not {found}")
     for step in gloo_steps(call.shape, setting.seed):
         if isinstance(step, Post):
             first = len(messages)

@@ -138,6 +138,8 @@ class Textbook:
         algorithm without a closed form."""
         if call.world == 1:
             return 0.0
+        if call.schedule.uneven:
+            raise PredictorError(f"{call.kind} of unequal parts has no closed form")
         algorithm = self._algorithm or _algorithm_of(call)
         if algorithm == "hierarchical":
             inner = _port(setting, call.ranks[: self._group])
