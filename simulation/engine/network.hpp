@@ -83,9 +83,11 @@ class Network {
         else sleepers_.add(time + kSlackNs, what, program);
     }
 
-    // A program goes on in this nanosecond, or after the next one's begin, as one that has slept until then: that is
-    // when a rank was seen to post.
-    void goes_on_at(Time time, uint32_t program) { sleeps_until(std::max(now_ns, time - kSlackNs), program); }
+    // A program goes on at this time, which is when a rank was seen to post: in this nanosecond, if that has come, or
+    // as one that has slept until then.
+    void goes_on_at(Time time, uint32_t program) {
+        sleeps_until(time > now_ns ? std::max(now_ns, time - kSlackNs) : now_ns - 1, program);
+    }
 
     // Whoever drives the network wants to go on then: as a process, or as one that sleeps until then.
     void tell_driver(Time time, int64_t what, bool sleeps) {

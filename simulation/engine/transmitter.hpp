@@ -61,6 +61,7 @@ inline void Endpoint::greet(Endpoint& other, int64_t size, int64_t rtt_us, Time 
     other.quick_ = kQuickAcks - 1;
     other.last_received_ = now / kJiffyNs;
     other.measure_by_window(now);
+    other.control_in_ack_event();  // the greeting acknowledges too, and a socket without memory takes it the slow way
 }
 
 inline int64_t Endpoint::control_ssthresh() {
