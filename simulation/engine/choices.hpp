@@ -52,7 +52,9 @@ class Choices {
             sets_.push_back({uint32_t(at[i]), uint32_t(turn[i]), uint32_t(first[i]), count});
         }
         turns_.resize(size_t(turns));
-        for (int64_t flow : flows) flow_to_.push_back(uint64_t(flow));
+        auto reverse = from.shorts("pair.reverse");
+        flow_to_.resize(flows.size);
+        for (size_t i = 0; i < flows.size; ++i) flow_to_[size_t(reverse[i])] = uint64_t(flows[i]);
     }
 
     // The link that a packet takes now, and its route from there on. Its target's flow is known by that.

@@ -122,7 +122,7 @@ class RunningPart : public std::enable_shared_from_this<RunningPart<Network>> {
     }
 
   private:
-    enum : int32_t { kNobody = -1, kRank = -2 };
+    enum : int32_t { kNobody = -1, kRank = -2, kNewThread = -3 };
     enum What : uint64_t { kSent, kReceived, kMarked };
     using Flags = std::vector<bool>;
     struct Thread {
@@ -135,8 +135,10 @@ class RunningPart : public std::enable_shared_from_this<RunningPart<Network>> {
         ready_.push_back(thread);
         if (ready_.size() > 1) return;
         while (!ready_.empty()) {
-            if (ready_.front() == kRank) begin_chunks();
-            else run_to_wait(ready_.front());
+            int32_t first = ready_.front();
+            if (first == kNewThread) ready_.push_back(kRank);
+            else if (first != kRank) run_to_wait(first);
+            else if (!begin_chunks(true)) ready_.push_back(kNewThread);
             ready_.pop_front();
         }
     }
@@ -177,19 +179,24 @@ class RunningPart : public std::enable_shared_from_this<RunningPart<Network>> {
     }
 
     // A chunk takes a thread that is idle, which wakes the further ones itself, or a new one, with which they come up.
-    void begin_chunks() {
+    // For that the rank waits: threads that it woke before go on, and those that they wake, where it is false.
+    bool begin_chunks(bool is_rank) {
+        bool wakes = false;
         while (begun_ < part_->chunks && (!part_->in_flight || under_way_ < part_->in_flight)) {
+            if (is_rank && wakes && !*idle_) return false;
+            wakes = *idle_;
             size_t chunk = begun_++;
             ++under_way_;
             mark(2 * chunk);
             if (*idle_) --*idle_;
             else mark(2 * chunk + 1);
         }
+        return true;
     }
     void end_chunk() {
         ++*idle_;
         --under_way_;
-        begin_chunks();
+        begin_chunks(false);
     }
 
     // Whether a thread may take a step; else it is woken for another look.

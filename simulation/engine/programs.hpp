@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "bbr.hpp"
@@ -209,6 +210,7 @@ class Programs {
         int32_t waited = 0;  // of a wait, what is over already
         int32_t step = 0;    // of a kFollow
         bool asleep = false, ended = false;
+        int32_t begun = -1;  // of a kPost: how many chunks have begun, while it waits for threads that come up
         Time waits_since = -1;  // where hosts take time; -1 while it does not wait
         bool is_in_exchange = false;
         bool waits = false;       // whether the operation is a wait
@@ -323,9 +325,10 @@ class Programs {
         net_.sleeps_until(Time(std::nearbyint(until)), uint32_t(program));
     }
     bool is_last(int32_t latch) { return !--latches_[size_t(latch)]; }
-    void start_chunks(Slots& slots, Time now);
+    bool start_chunks(Slots& slots, Time now, bool lets_others = false);
     void start_chunk(int64_t marks, int32_t count, int32_t chunk, Time now);
-    void post(const int32_t* words, int64_t at, Time now);
+    bool lets_others_go_on(int32_t pool, bool& wakes) const;
+    bool post(const int32_t* words, int64_t at, Program& program, Time now);
     void ended(const int32_t* words, Time now);
     void impair(int32_t row, Time now);
     void stamp(int32_t number, Time now) {
@@ -486,7 +489,9 @@ inline void Programs::advance(int32_t program, Time now) {
         ready_.push_back(program);
         if (ready_.size() == 1) {
             while (!ready_.empty()) {
-                run_to_wait(ready_.front(), now);
+                int32_t first = ready_.front();
+                if (first < 0) ready_.push_back(~first);  // a new thread has come up, for which it waited
+                else run_to_wait(first, now);
                 ready_.pop_front();
             }
         }
@@ -617,8 +622,11 @@ inline void Programs::run_to_wait(int32_t number, Time now) {
                 break;
             }
             case Operation::kPost:
-                post(words, at, now);
-                break;
+                if (post(words, at, program, now)) break;
+                program.at = at;
+                settle(number);
+                ready_.push_back(~number);
+                return;
             case Operation::kEnded:
                 ended(words, now);
                 break;
@@ -794,9 +802,17 @@ inline void Programs::connect(int32_t pair, Time now) {
     first.greet(*made[listens], greeting_bytes_, told_us ? told_us : first.min_rtt_us, now);
 }
 
-// Starts chunks by marks, as there are slots for them.
-inline void Programs::start_chunks(Slots& slots, Time now) {
-    while (auto next = slots.order.next()) {
+// Starts chunks by marks, as there are slots for them. False where threads that are awake go on before the next one
+// starts, which is only asked with `lets_others`.
+inline bool Programs::start_chunks(Slots& slots, Time now, bool lets_others) {
+    bool wakes = false;
+    for (;;) {
+        if (lets_others && slots.order.starts()) {
+            const Slots::Posted& first = slots.posted[size_t(slots.order.starts()->collective)];
+            if (lets_others_go_on(code_[size_t(first.marks + first.count)], wakes)) return false;
+        }
+        auto next = slots.order.next();
+        if (!next) return true;
         const Slots::Posted& posted = slots.posted[size_t(next->collective)];
         start_chunk(posted.marks, posted.count, int32_t(next->chunk), now);
     }
@@ -813,29 +829,53 @@ inline void Programs::start_chunk(int64_t marks, int32_t count, int32_t chunk, T
     else mark(code_[size_t(marks + count + 1 + chunk)], now);
 }
 
-inline void Programs::post(const int32_t* words, int64_t at, Time now) {
-    stamp(words[1], now);
+// Whether the rank waits before it starts the next chunk: for a new thread that comes up, while threads that it woke
+// before, and then their helpers, go on (threading.Thread.start).
+inline bool Programs::lets_others_go_on(int32_t pool, bool& wakes) const {
+    if (pool == kNone || has_nodes_) return false;
+    bool takes_idle = idle_[size_t(pool)], waits = wakes && !takes_idle;
+    wakes = takes_idle;
+    return waits;
+}
+
+// Posts a collective. False where the rank goes on with it once others have gone on.
+inline bool Programs::post(const int32_t* words, int64_t at, Program& program, Time now) {
     int32_t streams = words[8], marks = words[9 + streams];
     int64_t first_mark = at + 10 + streams;
-    if (words[7] != kNone) {
-        mark(words[7], now);
-        now_ = now;
-        for (int32_t i = 0; i < streams; ++i) streams_->ask(words[9 + i]);
+    int32_t begun = std::exchange(program.begun, -1);
+    if (begun < 0) {
+        stamp(words[1], now);
+        if (words[7] != kNone) {
+            mark(words[7], now);
+            now_ = now;
+            for (int32_t i = 0; i < streams; ++i) streams_->ask(words[9 + i]);
+        }
     }
     if (words[2] == kNone) {
-        for (int32_t i = 0; i < marks; ++i) start_chunk(first_mark, marks, i, now);
-        return;
+        bool wakes = false;
+        for (int32_t i = std::max(begun, 0); i < marks; ++i) {
+            if (lets_others_go_on(code_[size_t(first_mark + marks)], wakes)) {
+                program.begun = i;
+                return false;
+            }
+            start_chunk(first_mark, marks, i, now);
+        }
+        return true;
     }
     Slots& slots = slots_[size_t(words[2])];
-    slots.posted.push_back({first_mark, marks});
-    int64_t proposal = slots.order.post(words[3], marks);
-    if (slots.order.agrees()) {
-        int64_t& highest = proposals_[size_t(words[4])];
-        highest = std::max(highest, proposal);
-        places_[size_t(words[5])] = int64_t(slots.posted.size()) - 1;
-        mark(words[6], now);
+    if (begun < 0) {
+        slots.posted.push_back({first_mark, marks});
+        int64_t proposal = slots.order.post(words[3], marks);
+        if (slots.order.agrees()) {
+            int64_t& highest = proposals_[size_t(words[4])];
+            highest = std::max(highest, proposal);
+            places_[size_t(words[5])] = int64_t(slots.posted.size()) - 1;
+            mark(words[6], now);
+        }
     }
-    start_chunks(slots, now);
+    if (start_chunks(slots, now, true)) return true;
+    program.begun = 0;
+    return false;
 }
 
 inline void Programs::ended(const int32_t* words, Time now) {

@@ -32,12 +32,16 @@ class StartOrder {
         for (Posted& posted : pending_)
             if (posted.number == collective) posted.agreed = start;
     }
-    // The chunk to start now, which counts as running then; none where there is none yet.
+    // The chunk to start now; none where there is none yet.
+    std::optional<Start> starts() {
+        if (running_ >= in_flight_ || !look()) return std::nullopt;
+        const Posted& posted = waiting_[chosen()];
+        return Start{posted.number, posted.following};
+    }
+    // The same, which counts as running then.
     std::optional<Start> next() {
         if (running_ >= in_flight_ || !look()) return std::nullopt;
-        size_t chosen = 0;
-        for (size_t i = 1; i < waiting_.size(); ++i)
-            if (before(waiting_[i], waiting_[chosen])) chosen = i;
+        size_t chosen = this->chosen();
         Posted& posted = waiting_[chosen];
         Start start{posted.number, posted.following++};
         if (posted.following == posted.chunks) waiting_.erase(waiting_.begin() + ptrdiff_t(chosen));
@@ -49,6 +53,12 @@ class StartOrder {
     void complete() { --running_; }
 
   private:
+    size_t chosen() const {
+        size_t chosen = 0;
+        for (size_t i = 1; i < waiting_.size(); ++i)
+            if (before(waiting_[i], waiting_[chosen])) chosen = i;
+        return chosen;
+    }
     struct Posted {
         int32_t number, priority, chunks;
         int64_t least, agreed;  // until `agreed` is known, which is -1 before, it is that much at least
