@@ -45,7 +45,7 @@ struct Expected {
 class Bbr;
 
 struct Endpoint : Window {
-    Endpoint(Network& network, uint32_t number, const TcpSetting& tcp, int64_t mss, int64_t rtt_us);
+    Endpoint(Network& network, uint32_t number, const TcpSetting& tcp, int64_t mss, int64_t rtt_us, bool listened);
     ~Endpoint();
 
     // Both ends know each other.

@@ -783,20 +783,20 @@ inline bool Programs::send(int32_t pair, int32_t message, bool invites, int64_t 
 
 inline void Programs::connect(int32_t pair, Time now) {
     int32_t numbers[2] = {pair, pairs_[size_t(pair)].reverse};
+    // The end that connects, which is that of the higher number, sends first (gloo/transport/tcp/device.cc).
+    bool listens = pairs_[size_t(pair)].source > pairs_[size_t(pair)].destination;
     Endpoint* made[2];
     for (int i = 0; i < 2; ++i) {
         const Pair& of = pairs_[size_t(numbers[i])];
         int64_t told_us = handshakes_.size ? handshakes_[2 * size_t(numbers[i])] : 0;
         int64_t rtt_us = told_us ? told_us : std::max<int64_t>(1, (of.base_ns + 500) / 1000);
-        made[i] = new Endpoint(net_, uint32_t(numbers[i]), tcp_, of.mss, rtt_us);
+        made[i] = new Endpoint(net_, uint32_t(numbers[i]), tcp_, of.mss, rtt_us, i == listens);
         made[i]->route = of.route;
         made[i]->hops = of.hops;
         made[i]->selector = of.selector;
         net_.endpoints[size_t(numbers[i])] = made[i];
     }
     made[0]->connect(*made[1]);
-    // The end that connects, which is that of the higher number, sends first (gloo/transport/tcp/device.cc).
-    bool listens = pairs_[size_t(pair)].source > pairs_[size_t(pair)].destination;
     Endpoint& first = *made[!listens];
     int64_t told_us = handshakes_.size ? handshakes_[2 * size_t(first.number) + 1] : 0;
     first.greet(*made[listens], greeting_bytes_, told_us ? told_us : first.min_rtt_us, now);

@@ -114,7 +114,11 @@ inline void Endpoint::take(const Packet& packet, Time now) {
         measure(packet);
         scheduled_ = true;
         int64_t held = ahead_bytes();
-        if (keep(seq, end, now)) widen(held);
+        // Of a packet that goes into the memory of the one before it, its own counts alone (truesize_adjust, where that
+        // has been copied on its way and is no clone of the sender's); else it has to be worth its overhead.
+        bool joins = hops > 1 && std::any_of(ahead_.begin(), ahead_.end(), [&](const Range& each) { return each.last == seq; });
+        bool is_worth = joins || ((int64_t(packet.data) + kSkbBytes) * ratio_ >> 8) <= int64_t(packet.data);
+        if (keep(seq, end, now) && is_worth) widen(held);
         return;
     }
     if (seq < rcv_nxt) tell_duplicate(seq, rcv_nxt);
@@ -284,6 +288,7 @@ inline void Endpoint::measure(const Packet& packet) {
         pushed_ |= packet.push;
         return;
     }
+    length += packet.sacks ? kFirstSackBytes + kSackBytes * (packet.sacks - 1) : 0;  // the header is longer than usual
     int64_t whole = length + kTcpHeaderBytes;
     if (whole >= kMssDefault + 20 || (whole >= kMinMss + 20 && !packet.push)) {
         last_segment_ = length;

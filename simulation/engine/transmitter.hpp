@@ -6,7 +6,8 @@
 #include "bbr.hpp"
 #include "endpoint.hpp"
 
-inline Endpoint::Endpoint(Network& network, uint32_t number, const TcpSetting& tcp, int64_t mss, int64_t rtt_us)
+inline Endpoint::Endpoint(Network& network, uint32_t number, const TcpSetting& tcp, int64_t mss, int64_t rtt_us,
+                          bool listened)
     : net(network),
       number(number),
       control(tcp.control),
@@ -27,7 +28,8 @@ inline Endpoint::Endpoint(Network& network, uint32_t number, const TcpSetting& t
     mdev_us_ = srtt_us >> 2;
     rttvar_us_ = mdev_max_us_ = std::max(mdev_us_, min_rto_us_);
     set_rto();
-    int64_t unit = mss + kTimestampBytes;
+    // tcp_openreq_init_rwin counts timestamps, tcp_connect_init does not know yet that there are some.
+    int64_t unit = listened ? mss : mss + kTimestampBytes;
     edge_ = buffer_bytes_ / 2 / unit * unit;
     receive_window_ = std::min(edge_, window_clamp_);
 }
