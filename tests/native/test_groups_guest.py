@@ -19,7 +19,7 @@ from topologies.fabrics.fabric import Fabric
 from topologies.routing.ecmp_hash import UDP as UDP_NUMBER
 from topologies.routing.ecmp_hash import FiveTuple, flow_path
 from topologies.routing.routes import Routes, compute_routes
-from topologies.spec.fabric_section import LeafSpineSpec
+from topologies.spec.fabric_section import GraphSpec, LeafSpineSpec
 
 pytestmark = pytest.mark.guest
 
@@ -29,40 +29,36 @@ _SEED = 1
 
 
 def _live(routing: Mapping[str, object]) -> Network:
-    fabric = build_fabric(
-        LeafSpineSpec.model_validate(
-            {
-                "kind": "leaf-spine",
-                "leaves": 3,
-                "spines": 4,
-                "hosts_per_leaf": 1,
-                "link": {"rate": "10Gbps", "delay": "1us", "mtu": 1500},
-                "routing": routing,
-            }
-        )
-    )
+    section = {"kind": "leaf-spine", "leaves": 3, "spines": 4, "hosts_per_leaf": 1}
+    link = {"rate": "10Gbps", "delay": "1us", "mtu": 1500}
+    fabric = LeafSpineSpec.model_validate({**section, "link": link, "routing": routing})
+    return _network(build_fabric(fabric))
+
+
+def _network(fabric: Fabric) -> Network:
     options = NetworkOptions(arrangement=QueueArrangement(fabric, 1), hash_seed=_SEED)
     return Network(fabric, compute_routes(fabric), options)
 
 
-def _uplinks(live: Network) -> dict[int, int]:
-    """Link of the first leaf -> packets that it has sent there."""
-    with live.netlink("leaf0") as netlink:
+def _sent(live: Network, node: str) -> dict[int, int]:
+    """Link of a node -> packets that it has sent there."""
+    with live.netlink(node) as netlink:
         sent = read_interfaces(netlink)
-    ports = [each for each in live.contexts("leaf0") if each.link.other("leaf0").node != "h0"]
-    return {each.link.index: sent[each.ifindex].tx_packets for each in ports}
+    return {each.link.index: sent[each.ifindex].tx_packets for each in live.contexts(node)}
 
 
-def _taken(live: Network) -> dict[int, int]:
-    """Source port -> the link over which the first leaf sends the flow to the last host."""
+def _taken(
+    live: Network, node: str = "leaf0", source: str = "h0", to: str = "h2"
+) -> dict[int, int]:
+    """Source port -> the link over which a node sends the flow between two hosts."""
     found = {}
-    before = _uplinks(live)
-    with open_socket(live, "h2", UDP, _TO) as receiver:
+    before = _sent(live, node)
+    with open_socket(live, to, UDP, _TO) as receiver:
         for port in _PORTS:
-            with open_socket(live, "h0", UDP, port) as sender:
+            with open_socket(live, source, UDP, port) as sender:
                 sender.sendto(b"x", receiver.getsockname())
             receiver.recv(10)
-            after = _uplinks(live)
+            after = _sent(live, node)
             (found[port],) = (link for link, packets in after.items() if packets > before[link])
             before = after
     return found
@@ -139,3 +135,21 @@ def test_flows_that_go_on_stay_until_the_table_has_been_uneven_for_long() -> Non
     assert back == down
     assert cut in late.values()
     assert all(late[port] == cut for port in _PORTS if late[port] != back[port])
+
+
+def test_hosts_with_several_links_have_groups_of_their_own() -> None:
+    """They hash what they send themselves, and otherwise than a switch that forwards it."""
+    nodes = [{"name": name, "kind": "host"} for name in "ab"]
+    nodes += [{"name": name, "kind": "switch"} for name in "st"]
+    links = [{"ends": [host, switch]} for host in "ab" for switch in "st"]
+    section = {"kind": "graph", "nodes": nodes, "links": links}
+    routing = {"routing": {"kind": "ecmp", "resilient": {"buckets": 10}}}
+    fabric = build_fabric(GraphSpec.model_validate({**section, **routing}))
+    ends = fabric.by_name["a"].address, fabric.by_name["b"].address
+    with _network(fabric) as live:
+        assert_as_computed(live)
+        taken = _taken(live, "a", "a", "b")
+    for port in _PORTS:
+        flow = FiveTuple(*ends, port, _TO, UDP_NUMBER)
+        assert taken[port] == flow_path(live.routes, "a", "b", flow, _SEED)[0].link
+    assert len({*taken.values()}) == 2
