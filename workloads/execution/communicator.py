@@ -60,6 +60,7 @@ class Communicator:
     its sockets and those of further `meshes`; those to its own server go by `copies`, where there
     are some.
     `tensors` are what its collectives move. With `real_time` it aligns its ranks further ahead.
+    `aligned` is called when they have agreed on a time for the first time, before it has come.
     """
 
     def __init__(
@@ -80,12 +81,14 @@ class Communicator:
         connections: Connections = ONE,
         meshes: Sequence[dist.ProcessGroup] = (),
         copies: RankCopies | None = None,
+        aligned: Callable[[], None] | None = None,
     ) -> None:
         self.name = name
         self.tensors = tensors
         self._tree = tree
         self._begin = begin
         self._begun = False
+        self._aligned = aligned
         self._real_time = real_time
         self._agreed_in_ns = 0
         self.ranks = tuple(ranks)
@@ -404,6 +407,9 @@ class Communicator:
             )
         )
         self._agreed_in_ns = now_ns() - began_ns
+        if self._aligned is not None:
+            aligned, self._aligned = self._aligned, None
+            aligned()
         sleep_until_ns(int(proposal.item()))
 
 
@@ -438,7 +444,7 @@ def subgroups(
             group = groups.new_group(ranks, own)
             if me in ranks and not lazy:
                 log.connections(own, groups.ports(own))
-                log.handshakes(own, groups.handshakes())
+                log.handshakes(own, groups.handshakes(own))
             meshes = further_meshes(groups, log, own, ranks, me, connections, lazy=lazy)
             if me not in ranks:
                 continue
@@ -482,5 +488,5 @@ def further_meshes(
         found.append(group)
         if not lazy:
             log.connections(own, groups.ports(own))
-            log.handshakes(own, groups.handshakes())
+            log.handshakes(own, groups.handshakes(own))
     return found

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from ipaddress import IPv4Address
 
-from workloads.observer.handshakes import Handshake, handshake_of
+from workloads.observer.handshakes import Handshake, handshake_of, sent_segments
 
 _NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY = 4, 20
 _NLM_F_REQUEST, _NLM_F_DUMP, _NLMSG_ERROR, _NLMSG_DONE = 0x1, 0x300, 2, 3
@@ -30,8 +30,10 @@ class HandshakesHere:
         if len(set(addresses.values())) != len(addresses):
             self._peers = {}
         self._told: set[tuple[IPv4Address, int, int]] = set()
+        self._greets: dict[tuple[IPv4Address, int, int], str] = {}
+        """The groups of connections whose greeting had not been acknowledged yet."""
 
-    def of_new(self) -> dict[int, Handshake]:
+    def of_new(self, group: str = "") -> dict[int, Handshake]:
         """By peer, of the connections that were made since this was last asked: to be asked once
         for each group, when it has connected and before the next one is made. Nothing where ranks
         share hosts, or the kernel does not tell."""
@@ -45,6 +47,25 @@ class HandshakesHere:
                     continue
                 self._told.add(told)
                 found[peer] = handshake_of(info, peer < self._rank)
+                if peer < self._rank and found[peer].greeting_us is None:
+                    self._greets[told] = group
+        return found
+
+    def of_late_greetings(self) -> dict[str, dict[int, Handshake]]:
+        """By group and peer, of the connections whose greeting was not acknowledged when they
+        were told of, but is now; those that have sent more by now no longer tell."""
+        found: dict[str, dict[int, Handshake]] = {}
+        if not self._greets:
+            return found
+        with suppress(OSError):
+            for port, address, peer_port, info in _connections():
+                group = self._greets.get((address, port, peer_port))
+                if group is None or sent_segments(info) != 1:
+                    continue
+                told = handshake_of(info, connected=True)
+                if told.greeting_us is not None:
+                    found.setdefault(group, {})[self._peers[address]] = told
+        self._greets.clear()
         return found
 
 

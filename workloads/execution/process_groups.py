@@ -56,9 +56,13 @@ class ProcessGroups(Protocol):
         """The ports of a group's connections. With lazy connections, of those that there are so
         far; else this is to be called once for each group, before the next one is made."""
 
-    def handshakes(self) -> Mapping[int, Handshake]:
-        """By peer, what TCP measured of the connections of the group that was made last; to be
-        called once for each."""
+    def handshakes(self, name: str) -> Mapping[int, Handshake]:
+        """By peer, what TCP measured of the connections of the group that was made last, which has
+        this name; to be called once for each."""
+
+    def late_greetings(self) -> Mapping[str, Mapping[int, Handshake]]:
+        """By group and peer, what it measured of those whose greeting was on its way then, and is
+        acknowledged now."""
 
     def new_group(self, ranks: Sequence[int], name: str) -> dist.ProcessGroup | None:
         """A group over some ranks of the run. Every rank makes all of them, in the same order; a
@@ -99,8 +103,11 @@ class DefaultGroups:
         self._known.update(new)
         return _ports_of(self._plan, new)
 
-    def handshakes(self) -> Mapping[int, Handshake]:
-        return self._handshakes.of_new()
+    def handshakes(self, name: str) -> Mapping[int, Handshake]:
+        return self._handshakes.of_new(name)
+
+    def late_greetings(self) -> Mapping[str, Mapping[int, Handshake]]:
+        return self._handshakes.of_late_greetings()
 
     def new_group(self, ranks: Sequence[int], name: str) -> dist.ProcessGroup | None:
         if self._plan.rank in ranks:
@@ -147,8 +154,11 @@ class ThreadGroups:
         self._known.update(new)
         return _ports_of(self._plan, new)
 
-    def handshakes(self) -> Mapping[int, Handshake]:
-        return self._handshakes.of_new()
+    def handshakes(self, name: str) -> Mapping[int, Handshake]:
+        return self._handshakes.of_new(name)
+
+    def late_greetings(self) -> Mapping[str, Mapping[int, Handshake]]:
+        return self._handshakes.of_late_greetings()
 
     def _is_of(self, name: str, connection: EstablishedConnection) -> bool:
         peer = self._ranks.get(connection.peer_address)

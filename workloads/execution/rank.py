@@ -57,7 +57,7 @@ def _take_part(
 ) -> None:
     if not plan.lazy:
         log.connections(WORLD, groups.ports(WORLD))
-        log.handshakes(WORLD, groups.handshakes())
+        log.handshakes(WORLD, groups.handshakes(WORLD))
     everybody = range(plan.world_size)
     meshes = further_meshes(
         groups, log, WORLD, everybody, plan.rank, plan.connections, lazy=plan.lazy
@@ -84,6 +84,7 @@ def _take_part(
         connections=plan.connections,
         meshes=meshes,
         copies=copies,
+        aligned=lambda: _log_late_greetings(groups, log),
     )
     compute = ComputeModel(plan.compute, log)
     tell = on_iteration if plan.rank == 0 else lambda iteration: None
@@ -100,3 +101,8 @@ def _take_part(
         for name in groups.names:
             log.connections(name, groups.ports(name))
         world.align(AT_THE_END)
+
+
+def _log_late_greetings(groups: ProcessGroups, log: EventLog) -> None:
+    for name, by_peer in groups.late_greetings().items():
+        log.handshakes(name, by_peer)
