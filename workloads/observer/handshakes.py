@@ -10,9 +10,15 @@ _PACE = 80_000 * 200
 in microseconds, while the window is below half of ssthresh."""
 
 
+_BBR_UNIT, _BBR_GAIN, _BBR_MARGIN = 1 << 24, 739, 990_000
+"""net/ipv4/tcp_bbr.c: BW_UNIT, bbr_high_gain in 256ths, and a microsecond's bytes a second, less
+bbr_pacing_margin_percent."""
+
+
 class Handshake(NamedTuple):
     """Round trips in microseconds: of the handshake, and of the greeting's acknowledgement, at the
-    end that connected; None where it had not come, or where the end listened."""
+    end that connected; None where it had not come, where the end listened, or where nothing tells
+    of it."""
 
     handshake_us: int
     greeting_us: int | None
@@ -26,6 +32,10 @@ def handshake_of(info: bytes, connected: bool) -> Handshake:
     (rate,) = struct.unpack_from("=Q", info, 104)
     if not connected or unacked or not rate:
         return Handshake(rtt_us, None)
+    for first in range(max(1, least_us), 8 * (rtt_us + 1) // 7 + 1):
+        # BBR's pace is that of the handshake's round trip, and its window may have grown by one.
+        if rate in (_pace_of_bbr(segment_bytes, each, first) for each in (cwnd, cwnd - 1)):
+            return Handshake(first, least_us if least_us < first else None)
     eighths = next(
         (
             each
@@ -39,6 +49,12 @@ def handshake_of(info: bytes, connected: bool) -> Handshake:
     if left == 0 and first > least_us:
         return Handshake(first, least_us)
     return Handshake(least_us, max(least_us, eighths - 7 * least_us))
+
+
+def _pace_of_bbr(segment_bytes: int, cwnd: int, rtt_us: int) -> int:
+    """As of bbr_init_pacing_rate_from_rtt, in bytes a second."""
+    bandwidth = cwnd * _BBR_UNIT // rtt_us
+    return ((bandwidth * segment_bytes * _BBR_GAIN >> 8) * _BBR_MARGIN) >> 24
 
 
 def sent_segments(info: bytes) -> int:
