@@ -448,6 +448,7 @@ inline void Endpoint::send_ack(int64_t ack, Time now) {
     Packet& packet = net.packets[made];
     packet.ect = ecn && needs_ecn;
     if (option_bytes_) tell_ranges(packet);
+    if (paces) paced_until_ns = std::max(paced_until_ns, now);  // tcp_wstamp_ns, of which pace() takes its credit
     into_port(made, now);
 }
 
