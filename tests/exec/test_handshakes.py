@@ -8,7 +8,7 @@ import struct
 import pytest
 
 from workloads.execution.handshakes import HandshakesHere
-from workloads.observer.handshakes import Handshake
+from workloads.observer.handshakes import Handshake, handshake_of
 
 _STORE = 1
 
@@ -49,3 +49,36 @@ def _info(end: socket.socket) -> bytes:
 
 def _round_trips(info: bytes) -> tuple[int, int]:
     return struct.unpack_from("=I", info, 68)[0], struct.unpack_from("=I", info, 148)[0]
+
+
+def test_a_greeting_that_was_on_its_way_is_told_of_later() -> None:
+    """Of a connection that sends before the other end has answered what it sent first: where it is
+    acknowledged when that is asked for, and nothing else has been sent since."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port), source_address=("127.0.0.2", 0)) as one:
+            here = HandshakesHere(1, {0: "127.0.0.1", 1: "127.0.0.2"}, _STORE)
+            found = here.of_new("default")  # nothing has been sent yet
+            accepted, _ = server.accept()
+            with accepted:
+                one.sendall(b"greeting")
+                accepted.recv(8)
+                late = here.of_late_greetings()
+                again = here.of_late_greetings()
+    if not found:
+        pytest.skip("the kernel does not tell of connections (CONFIG_INET_DIAG)")
+    assert found[0].greeting_us is None or late == {}
+    if found[0].greeting_us is None:
+        assert late["default"][0].greeting_us is not None
+    assert again == {}
+
+
+@pytest.mark.parametrize("grown", [0, 1])
+def test_the_pace_of_bbr_tells_of_the_handshake(grown: int) -> None:
+    """A handshake of 3 us and a greeting of 2: the smoothed round trip is 2, and the least one."""
+    pace = (((10 << 24) // 3 * 4148 * 739 >> 8) * 990_000) >> 24
+    info = bytearray(200)
+    for at, value in ((16, 4148), (68, 2), (80, 10 + grown), (148, 2)):
+        struct.pack_into("=I", info, at, value)
+    struct.pack_into("=Q", info, 104, pace)
+    assert handshake_of(bytes(info), connected=True) == Handshake(3, 2)

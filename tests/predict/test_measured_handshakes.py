@@ -5,6 +5,9 @@ ranks, eight chunks in flight, CUBIC. HyStart ends slow start by a threshold in 
 that hangs on the smoothed round trip, and so on whether a handshake of 2.5 us measured 2 or 3.
 `measured_sockets.json.gz` has one of 16 ranks on a k=4 fat-tree, with four sockets of each two: of
 an all-to-all, and ring, hierarchical and tree all-reduces of 1 MB; the last one loses packets.
+`measured_greetings.json.gz` has two runs of several collectives: over SRv6 with CUBIC, two greetings
+of which measured 5 us where the least round trip is 4, and with BBR, whose pace begins with the
+handshake.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import numpy as np
 import pytest
 
 from analysis.predict.engines.joint_programs import JointPrograms
+from analysis.predict.interface import Setting
 from analysis.predict.models.packet import Packet, scenario_of
 from analysis.predict.run_predictions import Answer, RunPredictor, call_of
 from analysis.predict.scenario import GroupedCall
@@ -79,3 +83,31 @@ def test_further_sockets_of_two_ranks_have_handshakes_of_their_own(tmp_path: Pat
         assert isinstance(answer, Answer)
         errors.append(abs(answer.duration_ns / one.duration_ns - 1))
     assert max(errors) < 0.02 and errors[3] < 0.001
+
+
+@pytest.fixture(params=["srv6", "bbr"])
+def several(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Run]:
+    told = json.loads(gzip.decompress((_HERE / "measured_greetings.json.gz").read_bytes()))
+    return request.param, _written(tmp_path, told[request.param])
+
+
+def test_later_collectives_are_the_run_s(several: tuple[str, Run]) -> None:
+    """SRv6's wait for what ranks told of late, BBR's for what its pace tells of handshakes, and for
+    pure acknowledgements, which count for the pace."""
+    name, run = several
+    setting, measured = setting_of(run), collectives_of(run)
+    assert _durations(run, setting) == [each.duration_ns for each in measured]
+    if name == "srv6":
+        first = {pair: (each, 0) for pair, (each, _) in setting.handshakes_us.items()}
+        assert _durations(run, replace(setting, handshakes_us=first)) != [
+            each.duration_ns for each in measured
+        ]
+
+
+def _durations(run: Run, setting: Setting) -> list[int]:
+    found = []
+    measured = collectives_of(run)
+    for answer in RunPredictor(setting, Packet()).together(measured, 1, alignments_of(run)):
+        assert isinstance(answer, Answer)
+        found.append(answer.duration_ns)
+    return found
