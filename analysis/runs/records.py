@@ -249,6 +249,7 @@ class SocketRecord(Record):
     same ports."""
 
     event: Literal["socket"]
+    group: str = "default"
     port: int
     peer_address: str
     peer_port: int

@@ -361,22 +361,22 @@ def _rank_log(path: Path) -> RankLog:
 def connected(logs: Sequence[RankLog]) -> tuple[RankLog, ...]:
     """The logs of all ranks, with connections where ranks that share hosts told of sockets alone:
     two ranks have one between them that both tell of."""
-    told: dict[tuple[str, int, str, int], int] = {}
+    told: dict[tuple[str, str, int, str, int], int] = {}
     for log in logs:
         for end in log.sockets:
-            told[log.address, end.port, end.peer_address, end.peer_port] = log.rank
-    found: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
-    for (address, port, peer_address, peer_port), rank in told.items():
-        peer = told.get((peer_address, peer_port, address, port))
+            told[end.group, log.address, end.port, end.peer_address, end.peer_port] = log.rank
+    found: dict[tuple[int, int, str], list[tuple[int, int]]] = defaultdict(list)
+    for (group, address, port, peer_address, peer_port), rank in told.items():
+        peer = told.get((group, peer_address, peer_port, address, port))
         if peer is not None and rank < peer:
-            found[rank, peer].append((port, peer_port))
+            found[rank, peer, group].append((port, peer_port))
     by_rank: dict[int, list[ConnectionRecord]] = defaultdict(list)
-    for (rank, peer), ends in sorted(found.items()):
+    for (rank, peer, group), ends in sorted(found.items()):
         if len(ends) == 1:
             by_rank[rank].append(
                 ConnectionRecord(
                     event="connection",
-                    group="default",
+                    group=group,
                     peer=peer,
                     port=ends[0][0],
                     peer_port=ends[0][1],

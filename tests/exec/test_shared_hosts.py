@@ -89,8 +89,19 @@ def _log(rank: int) -> RankLog:
     return RankLog(rank, host, host, (), (), (), 0)
 
 
-def _socket(port: int, peer_address: str, peer_port: int) -> SocketRecord:
-    return SocketRecord(event="socket", port=port, peer_address=peer_address, peer_port=peer_port)
+def _socket(port: int, peer_address: str, peer_port: int, group: str = "default") -> SocketRecord:
+    ends = {"port": port, "peer_address": peer_address, "peer_port": peer_port}
+    return SocketRecord.model_validate({"event": "socket", "group": group} | ends)
+
+
+def test_two_ranks_of_shared_hosts_have_a_connection_in_each_of_their_groups() -> None:
+    ends = {0: (1000, "b", 70), 2: (70, "a", 1000)}, {0: (1001, "b", 71), 2: (71, "a", 1001)}
+    told = [
+        replace(_log(rank), sockets=(_socket(*ends[0][rank]), _socket(*ends[1][rank], "group.1")))
+        for rank in (0, 2)
+    ]
+    found = {(one.group, one.port) for log in connected(told) for one in log.connections}
+    assert found == {("default", 1000), ("group.1", 1001)}
 
 
 @pytest.mark.long

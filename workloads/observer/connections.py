@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import stat
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -23,26 +24,30 @@ class Connection(NamedTuple):
 
 
 def connections_of(
-    rank: int, addresses: list[str], sockets: list[Connection]
+    peers: Mapping[int, str], sockets: Sequence[Connection]
 ) -> dict[int, Connection]:
-    """By rank, where there is just one connection to it. `addresses` are those of all ranks, each
-    its own; `sockets` as of `sockets_to`."""
-    peers = {address: peer for peer, address in enumerate(addresses) if peer != rank}
+    """By rank, where there is just one connection to it. `peers` are the addresses of the other
+    ranks, each its own."""
+    ranks = {address: peer for peer, address in peers.items()}
     found: dict[int, list[Connection]] = {}
     for each in sockets:
-        if each.address in peers:
-            found.setdefault(peers[each.address], []).append(each)
+        if each.address in ranks:
+            found.setdefault(ranks[each.address], []).append(each)
     return {peer: ends[0] for peer, ends in found.items() if len(ends) == 1}
 
 
-def sockets_to(addresses: set[str], stores: set[int]) -> list[Connection]:
-    """Each connection to some addresses, but those of stores, which listen at the ports
-    `stores`."""
-    found = []
+def new_sockets(seen: Collection[int]) -> tuple[list[Connection], set[int]]:
+    """The connections that are none of those `seen` before, and all that there are, by their
+    numbers in the kernel."""
+    found, there = [], set()
     for name in os.listdir("/proc/self/fd"):
         try:
             descriptor = int(name)
-            if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+            status = os.fstat(descriptor)
+            if not stat.S_ISSOCK(status.st_mode):
+                continue
+            if status.st_ino in seen:
+                there.add(status.st_ino)
                 continue
             with socket.socket(fileno=os.dup(descriptor)) as end:
                 if (end.family, end.type) != (socket.AF_INET, socket.SOCK_STREAM):
@@ -54,6 +59,6 @@ def sockets_to(addresses: set[str], stores: set[int]) -> list[Connection]:
                     info = end.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
         except OSError:
             continue  # it is closed by now, or not connected
-        if address in addresses and not stores & {port, peer_port}:
-            found.append(Connection(port, address, peer_port, info))
-    return sorted(found)
+        there.add(status.st_ino)
+        found.append(Connection(port, address, peer_port, info))
+    return sorted(found), there

@@ -20,10 +20,9 @@ from typing import Any
 
 from .backend import by_programs
 from .charging import Charging
-from .connections import connections_of, sockets_to
 from .device import DeviceLog
+from .group_sockets import GroupSockets
 from .groups import Group, Groups
-from .handshakes import handshake_of
 from .meeting import Meeting, OwnMeeting
 from .moments import Moments
 from .moved_bytes import tensors_in
@@ -72,6 +71,7 @@ class Observer:
         self._traffic = None if place is None else Traffic(place)
         self._passes = BackwardPasses(self._works, self._settle)
         self.meeting = Meeting(self._plan["hosts"])
+        self.sockets = self._sockets()
 
     # -- the beginning -----------------------------------------------------------------------------
 
@@ -80,7 +80,11 @@ class Observer:
         with open(self._file) as file:
             self._plan = json.load(file)
         self.meeting.renew(self._plan["hosts"])
+        self.sockets = self._sockets()
         self._begin_life()
+
+    def _sockets(self) -> GroupSockets:
+        return GroupSockets(self._plan["addresses"], self._plan["store_port"])
 
     def _begin_life(self) -> None:
         restarts = [os.environ.get(name, "") for name in (_LIFE, "TORCHELASTIC_RESTART_COUNT")]
@@ -106,6 +110,7 @@ class Observer:
             if self.virtual:
                 self._quietly(sleep_to_multiple, self._plan["grid_ns"])
             joining = self._quietly(self._joining)
+            self._quietly(self.sockets.pass_by)
             made = init(*args, **kwargs)
             self._mark(joining, "over")
             self._quietly(self._joined, c10d)
@@ -119,9 +124,34 @@ class Observer:
             finally:
                 self._quietly(self.write)
 
+        for name in ("new_group", "split_group"):
+            if hasattr(c10d, name):
+                setattr(c10d, name, self._telling(c10d, getattr(c10d, name)))
         c10d.groundwire_observer = self  # for the backend of this name, which torch dispatches not
         c10d.init_process_group = init_process_group
         c10d.destroy_process_group = destroy_process_group
+
+    def _telling(self, c10d: Any, make: Any) -> Any:
+        """A function that makes a group, and has its connections told of."""
+
+        @functools.wraps(make)
+        def making(*args: Any, **kwargs: Any) -> Any:
+            self._quietly(self.sockets.pass_by)
+            made = make(*args, **kwargs)
+            self._quietly(self._made, c10d, made)
+            return made
+
+        return making
+
+    def _made(self, c10d: Any, group: Any) -> None:
+        """The program has a group of its own, unless this rank is no member of it."""
+        name = getattr(group, "group_name", None)
+        if name is None or self._path is None:
+            return
+        ranks = list(c10d.get_process_group_ranks(group))
+        if self._rank in ranks:
+            for line in self.sockets.lines(f"group.{name}", ranks, self._rank):
+                self._add(line)
 
     def _check_meeting(self, parameters: inspect.Signature, args: Any, kwargs: Any) -> None:
         try:
@@ -193,36 +223,10 @@ class Observer:
         joined_ns = time.monotonic_ns()
         version = str(torch.__version__)
         self._add({"event": "observer", "torch": version, "joined_ns": joined_ns})
-        self._tell_connections()
+        everybody = list(range(expected))
+        for line in self.sockets.lines("default", everybody, self._rank):
+            self._add(line)
         self._quietly(self._charge)
-
-    def _tell_connections(self) -> None:
-        """Log those of the default group."""
-        addresses = self._plan["addresses"]
-        stores = {self._plan["store_port"], int(os.environ.get("MASTER_PORT") or 0)}
-        others = set(addresses) - {addresses[self._rank]}
-        sockets = sockets_to(others, stores)
-        if len(set(addresses)) < len(addresses):
-            # Which of the ranks of a host is at the other end, its own log tells.
-            for each in sockets:
-                self._add(
-                    {
-                        "event": "socket",
-                        "port": each.port,
-                        "peer_address": each.address,
-                        "peer_port": each.peer_port,
-                    }
-                )
-            return
-        for peer, end in sorted(connections_of(self._rank, addresses, sockets).items()):
-            told = {"group": "default", "peer": peer}
-            if peer > self._rank:
-                ports = {"port": end.port, "peer_port": end.peer_port}
-                self._add({"event": "connection"} | told | ports)
-            # The rank of the higher number connects (gloo/transport/tcp/device.cc).
-            if end.info:
-                found = handshake_of(end.info, peer < self._rank)
-                self._add({"event": "handshake"} | told | found._asdict())
 
     # -- computing ---------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
+from torch.distributed import distributed_c10d
 
 from workloads.execution.transports.interface import Links, Place, RankEnds, connections_from
 from workloads.execution.transports.socket_links import SpreadLinks
@@ -40,12 +41,14 @@ def _spread(store: dist.Store, me: int, size: int, timeout: timedelta, gloo: Lin
     between = connections_from(os.environ)
     if between.count == 1:
         return gloo
-    further = [
-        dist.ProcessGroupGloo(
-            dist.PrefixStore(f"groundwire/connection {number}", store), me, size, timeout=timeout
-        )
-        for number in range(1, between.count)
-    ]
+    observer = getattr(distributed_c10d, "groundwire_observer", None)
+    made = (lambda: None) if observer is None else observer.sockets.made
+    made()
+    further = []
+    for number in range(1, between.count):
+        own = dist.PrefixStore(f"groundwire/connection {number}", store)
+        further.append(dist.ProcessGroupGloo(own, me, size, timeout=timeout))
+        made()
     return SpreadLinks([gloo, *further], between)
 
 
