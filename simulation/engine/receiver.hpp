@@ -114,8 +114,8 @@ inline void Endpoint::take(const Packet& packet, Time now) {
         measure(packet);
         scheduled_ = true;
         int64_t held = ahead_bytes();
-        // Of a packet that goes into the memory of the one before it, its own counts alone (truesize_adjust, where that
-        // has been copied on its way and is no clone of the sender's); else it has to be worth its overhead.
+        // A packet that goes into the memory of the one before it counts by its own bytes alone (truesize_adjust, where
+        // that has been copied on its way and is no clone of the sender's); else it has to be worth its overhead.
         bool joins = hops > 1 && std::any_of(ahead_.begin(), ahead_.end(), [&](const Range& each) { return each.last == seq; });
         bool is_worth = joins || ((int64_t(packet.data) + kSkbBytes) * ratio_ >> 8) <= int64_t(packet.data);
         if (keep(seq, end, now) && is_worth) widen(held);
