@@ -5,9 +5,8 @@ ranks, eight chunks in flight, CUBIC. HyStart ends slow start by a threshold in 
 that hangs on the smoothed round trip, and so on whether a handshake of 2.5 us measured 2 or 3.
 `measured_sockets.json.gz` has one of 16 ranks on a k=4 fat-tree, with four sockets of each two: of
 an all-to-all, and ring, hierarchical and tree all-reduces of 1 MB; the last one loses packets.
-`measured_greetings.json.gz` has two runs of several collectives: over SRv6 with CUBIC, two greetings
-of which measured 5 us where the least round trip is 4, and with BBR, whose pace begins with the
-handshake.
+`measured_greetings.json.gz` has two runs of several collectives: over SRv6 with CUBIC, where a
+greeting measured 5 us and the handshake 4, and with BBR, whose pace begins with the handshake.
 """
 
 from __future__ import annotations
