@@ -71,12 +71,15 @@ class Blueprint:
             )
             for node in fabric.nodes
         }
-        settings, numbers = resilient_of(fabric.choice), group_numbers(fabric)
-        self._group_nodes = {
-            node: GroupNode(node, fabric, settings, contexts, numbers)
-            for node, contexts in self.contexts.items()
-            if settings is not None and len(contexts) > 1
-        }
+        self._group_nodes: dict[str, GroupNode] = {}
+        settings = resilient_of(fabric.choice)
+        if settings is not None:
+            numbers = group_numbers(fabric)
+            self._group_nodes = {
+                node: GroupNode(node, fabric, settings, contexts, numbers)
+                for node, contexts in self.contexts.items()
+                if len(contexts) > 1
+            }
         self.ifindex = {
             context.port.interface: context.ifindex
             for contexts in self.contexts.values()
@@ -207,9 +210,8 @@ class Blueprint:
         own = self._fabric.by_name[node]
         talks = own.kind is NodeKind.HOST or node in self._aggregating
         metrics = self._host_metrics if talks else Metrics()
-        groups = None if route.place is None else self.group_node(node)
-        if groups is not None and route.place is not None:
-            number = groups.number(route.place)
+        if route.place is not None:
+            number = self._group_nodes[node].number(route.place)
             return rtnetlink.route_by_group(route.prefix, number, own.address, metrics)
         hops = [
             Hop(self.ifindex[hop.interface], self._fabric.by_name[hop.node].address, weight)

@@ -27,36 +27,28 @@ class HashedNextHop:
     """
 
     def __init__(self, seed: int) -> None:
-        self._seed = np.uint64(seed)
+        self._seed = seed
 
     def __call__(self, node: Ints, source: Ints, destination: Ints, count: Ints) -> Ints:
-        found: Ints = (self._drawn(node, source, destination) % count.astype(np.uint64)).astype(
-            np.int64
-        )
+        drawn = _drawn(self._seed, node, source, destination)
+        found: Ints = (drawn % count.astype(np.uint64)).astype(np.int64)
         return found
 
-    def _drawn(self, node: Ints, source: Ints, destination: Ints) -> npt.NDArray[np.uint64]:
-        mixed = np.full(node.shape, self._seed, dtype=np.uint64)
-        for word in (node, source, destination):
-            mixed = splitmix64(mixed ^ word.astype(np.uint64))
-        return mixed
 
-
-class BucketNextHop(HashedNextHop):
+class BucketNextHop:
     """The next hop of a pseudo-random bucket. `hops` has, of a node and a destination, the place
     among the equal next hops that each bucket names; None where they are hashed."""
 
     def __init__(self, seed: int, hops: Callable[[int, int], Sequence[int] | None]) -> None:
-        super().__init__(seed)
-        self._hops = hops
+        self._seed, self._hops = seed, hops
 
     def __call__(self, node: Ints, source: Ints, destination: Ints, count: Ints) -> Ints:
-        found = super().__call__(node, source, destination, count)
-        drawn = self._drawn(node, source, destination).tolist()
+        drawn = _drawn(self._seed, node, source, destination)
+        found: Ints = (drawn % count.astype(np.uint64)).astype(np.int64)
         for row in np.flatnonzero(count > 1).tolist():
             buckets = self._hops(int(node[row]), int(destination[row]))
             if buckets is not None:
-                found[row] = buckets[drawn[row] % len(buckets)]
+                found[row] = buckets[int(drawn[row]) % len(buckets)]
         return found
 
 
@@ -65,15 +57,21 @@ class SaidNextHop:
     and further by its entropy value. `strides` are of each node's digit."""
 
     def __init__(self, seed: int, value: int, strides: Ints) -> None:
-        self._seed, self._value, self._strides = np.uint64(seed), value, strides
+        self._seed, self._value, self._strides = seed, value, strides
 
     def __call__(self, node: Ints, source: Ints, destination: Ints, count: Ints) -> Ints:
-        mixed = np.full(node.shape, self._seed, dtype=np.uint64)
-        for word in (source, destination):
-            mixed = splitmix64(mixed ^ word.astype(np.uint64))
-        number = (mixed & np.uint64(0x3FFF)).astype(np.int64) + self._value
+        drawn = _drawn(self._seed, source, destination)
+        number = (drawn & np.uint64(0x3FFF)).astype(np.int64) + self._value
         found: Ints = number // self._strides[node] % count
         return found
+
+
+def _drawn(seed: int, *words: Ints) -> npt.NDArray[np.uint64]:
+    """A number for each row of words."""
+    mixed = np.full(words[0].shape, seed, dtype=np.uint64)
+    for word in words:
+        mixed = splitmix64(mixed ^ word.astype(np.uint64))
+    return mixed
 
 
 def splitmix64(value: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
