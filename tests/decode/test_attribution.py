@@ -9,7 +9,7 @@ from itertools import permutations
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from analysis.decode.attribution import Attribution, AttributionError, attribute
@@ -71,6 +71,18 @@ def check_sums(result: Attribution) -> None:
     snaplen=st.sampled_from([MINIMUM_SNAPLEN, 160, 400, 65_535]),
     losses=st.booleans(),
     overlap=st.booleans(),
+)
+@example(  # the gap before the last slot was repeated when that slot was in use
+    collectives=[
+        (Prefix.ALLREDUCE, 0, True, 0, 2),
+        (Prefix.ALLREDUCE, 0, False, 6_004, 4),
+        (Prefix.ALLREDUCE, 0, True, 6_004, 2),
+    ],
+    seed=14,
+    mss=536,
+    snaplen=160,
+    losses=True,
+    overlap=False,
 )
 def test_cut_captures_against_the_truth(
     collectives: list[tuple[Prefix, int, bool, int, int]],

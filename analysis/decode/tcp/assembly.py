@@ -238,16 +238,20 @@ def _directions(rows: Rows, anchors: Int64) -> list[dict[str, Any]]:
             strict=True,
         )
     )
-    by_time = loaded[np.lexsort((time[loaded], position[loaded], direction[loaded]))]
-    of, begins = direction[by_time], position[by_time]
-    stops = begins + rows["payload"][by_time]
+    by_position = loaded[np.lexsort((position[loaded], direction[loaded]))]
+    of, begins = direction[by_position], position[by_position]
+    stops = begins + rows["payload"][by_position]
     reached = highest_before(stops, of, 0)
     open_at = np.flatnonzero(begins > reached)
     holes = list(zip(reached[open_at].tolist(), begins[open_at].tolist(), strict=True))
     lengths = np.zeros(len(anchors), dtype=np.int64)
     np.maximum.at(lengths, of, stops)
-    segment = np.flatnonzero((np.diff(of, prepend=-1) != 0) | (np.diff(begins, prepend=-1) != 0))
-    segment_starts, segment_times = begins[segment].tolist(), time[by_time[segment]].tolist()
+    # Segments that repeat bytes or fill holes say nothing of when their bytes were written.
+    seen_at = loaded[np.lexsort((position[loaded], time[loaded], direction[loaded]))]
+    tops = position[seen_at] + rows["payload"][seen_at]
+    passed = highest_before(tops, direction[seen_at], 0)
+    first = np.flatnonzero(tops > passed)
+    fresh_starts, fresh_times = passed[first].tolist(), time[seen_at[first]].tolist()
 
     def spans(of: Int64) -> list[slice]:
         bounds = np.searchsorted(of, np.arange(len(anchors) + 1)).tolist()
@@ -259,15 +263,15 @@ def _directions(rows: Rows, anchors: Int64) -> list[dict[str, Any]]:
             "length_bytes": length,
             "windows": windows[window],
             "window_ends": window_ends[window],
-            "segment_starts": segment_starts[part],
-            "segment_times": segment_times[part],
+            "fresh_starts": fresh_starts[part],
+            "fresh_times": fresh_times[part],
             "holes": holes[hole],
         }
         for length, seen, window, part, hole in zip(
             lengths.tolist(),
             spans(direction[starts]),
             spans(direction[useful]),
-            spans(of[segment]),
+            spans(direction[seen_at[first]]),
             spans(of[open_at]),
             strict=True,
         )

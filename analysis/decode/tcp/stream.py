@@ -41,8 +41,9 @@ class Direction:
     windows: list[tuple[int, int, int, int]] = field(repr=False)
     """Captured runs of bytes, ascending: start, end, file, offset in that file's data."""
     window_ends: list[int] = field(repr=False)
-    segment_starts: list[int] = field(repr=False)
-    segment_times: list[int] = field(repr=False)
+    fresh_starts: list[int] = field(repr=False)
+    """Positions from which on nothing had been seen before the segments of `fresh_times`."""
+    fresh_times: list[int] = field(repr=False)
     holes: list[tuple[int, int]] = field(repr=False)
     """Parts of the stream of which no capture saw a packet, ascending."""
     files: Sequence[Packets] = field(repr=False)
@@ -81,9 +82,10 @@ class Direction:
         return not before and (index == len(self.holes) or self.holes[index][0] >= end)
 
     def time_ns(self, position: int) -> int:
-        """When the segment holding `position` was first seen; 0 where nothing was."""
-        index = bisect_right(self.segment_starts, position) - 1
-        return self.segment_times[max(index, 0)] if self.segment_times else 0
+        """When `position` or a later one was first seen, so that it was written by then; 0 where
+        nothing was."""
+        index = bisect_right(self.fresh_starts, position) - 1
+        return self.fresh_times[max(index, 0)] if self.fresh_times else 0
 
 
 @dataclass(frozen=True)
