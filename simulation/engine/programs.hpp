@@ -300,7 +300,6 @@ class Programs {
         if (leaps) tell_leaps_received(message, now);
         if (!received_ns_.empty()) received_ns_[size_t(message)] = now - begin_ns_;
         if (messages_[size_t(message)].receiver == kDriver) return driver_->has_received(message, now);
-        if (has_nodes_) advance(messages_[size_t(message)].receiver, now);
         tell(messages_[size_t(message)].watched_received, now);
     }
     void mark(int32_t number, Time now) {
@@ -480,20 +479,15 @@ inline Programs::Programs(const Columns& from, Network& network, const TcpSettin
 }
 
 // Runs a member's program up to the first wait that is not satisfied, and then those that it woke: one thread
-// runs at a time, until it waits. Where switches take part there is no such lock at their nodes, and each goes
-// on at once.
+// runs at a time, until it waits.
 inline void Programs::advance(int32_t program, Time now) {
-    if (has_nodes_) {
-        run_to_wait(program, now);
-    } else {
-        ready_.push_back(program);
-        if (ready_.size() == 1) {
-            while (!ready_.empty()) {
-                int32_t first = ready_.front();
-                if (first < 0) ready_.push_back(~first);  // a new thread has come up, for which it waited
-                else run_to_wait(first, now);
-                ready_.pop_front();
-            }
+    ready_.push_back(program);
+    if (ready_.size() == 1) {
+        while (!ready_.empty()) {
+            int32_t first = ready_.front();
+            if (first < 0) ready_.push_back(~first);  // a new thread has come up, for which it waited
+            else run_to_wait(first, now);
+            ready_.pop_front();
         }
     }
     Program& found = programs_[size_t(program)];
@@ -690,7 +684,7 @@ inline bool Programs::is_over(int32_t number) {
         int32_t before = sends_from ? 0 : sends;
         Message& message = messages_[size_t(program.receives[size_t(place - before)])];
         if (message.state & kReceived) continue;
-        if (!has_nodes_ || message.receiver != number) watch(message.watched_received, number);
+        watch(message.watched_received, number);
         return false;
     }
     for (; place < sends + receives + marks; ++place) {
@@ -832,7 +826,7 @@ inline void Programs::start_chunk(int64_t marks, int32_t count, int32_t chunk, T
 // Whether the rank waits before it starts the next chunk: for a new thread that comes up, while threads that it woke
 // before, and then their helpers, go on (threading.Thread.start).
 inline bool Programs::lets_others_go_on(int32_t pool, bool& wakes) const {
-    if (pool == kNone || has_nodes_) return false;
+    if (pool == kNone) return false;
     bool takes_idle = idle_[size_t(pool)], waits = wakes && !takes_idle;
     wakes = takes_idle;
     return waits;

@@ -115,26 +115,31 @@ workload:
   ranks: 4
   operations:
     - {kind: all_reduce, size: 64KiB}
-    - {kind: all_reduce, size: 1MiB}
+    - {kind: all_reduce, size: 2MiB}
 aggregation: {switches: [rail]}
-collectives: {backend: nccl, env: {NCCL_ALGO: "CollNetDirect,NVLS"}}
+collectives: {backend: nccl, env: {NCCL_ALGO: ALGORITHM}}
 predict: [packet]
 """
 
 
-def test_switches_of_the_network_add_up_for_servers(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("algorithm", "launch_ns"), [("CollNetDirect", 7_400), ("CollNetChain", 0), ("NVLS", 25_000)]
+)
+def test_switches_of_the_network_add_up_for_servers(
+    tmp_path: Path, algorithm: str, launch_ns: int
+) -> None:
     spec, out = tmp_path / "collnet.yaml", tmp_path / "out"
-    spec.write_text(BY_THE_NETWORK)
+    spec.write_text(BY_THE_NETWORK.replace("ALGORITHM", algorithm))
     done = groundwire("run", spec, "--kernel", "virtual", "--out", out)
     assert done.returncode == 0, done.stderr
     result = json.loads((out / "result.json").read_text())
     assert result["valid"] is True
     assert result["payload_checked"] is True
-    direct, nvls = result["collectives"]
-    # A NIC's way of 2.2 us up and down, beside a launch of CollNetDirect of 7.4 us, and NVLS's 25.
-    for one, least_ns in ((direct, 11_800), (nvls, 29_400)):
-        assert least_ns < one["duration_ns"] < 70_000
-        assert abs(one["predicted"]["packet"]["error"]) < 0.05
+    for one in result["collectives"]:
+        # A NIC's way of 2.2 us up and down, beside the launch.
+        assert launch_ns + 4_400 < one["duration_ns"] < 70_000
+        # Six channels share a pair's connection: threads of one nanosecond go on in the run's order.
+        assert one["predicted"]["packet"]["error"] == 0
 
 
 FLAGS = """
