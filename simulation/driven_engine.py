@@ -35,6 +35,7 @@ class _Command(IntEnum):
     PART = 9
     BEGIN = 10
     RUN_TO_CALL = 11
+    SHOOK_HANDS = 12
 
 
 _COMMAND = struct.Struct("<6q")
@@ -145,6 +146,15 @@ class DrivenEngine:
         self._callbacks[number] = then
         self._command(_Command.BEGIN, part, pool, first_tag, len(ranks), number)
         self._commands += array("q", ranks).tobytes()
+
+    def shook_hands(
+        self, source: int, destination: int, handshake_us: int, greeting_us: int = 0
+    ) -> None:
+        """Tell what the source measured when it connected with the destination: the round trip of
+        the handshake, and of the bytes that it sent first (0: nothing tells). Without it they are
+        those of an idle fabric. It is heeded until the source has sent something."""
+        words = source, destination, handshake_us, greeting_us
+        self._command(_Command.SHOOK_HANDS, *words, -1)
 
     def schedule(self, delay_ns: int, then: Callback) -> None:
         """Have something called so much later."""

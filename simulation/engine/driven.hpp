@@ -80,6 +80,12 @@ class DrivenNetwork : private Driver {
         told_.push_back([running = std::make_shared<RunningPart<DrivenNetwork>>(
                              *this, std::move(part), std::move(ranks), first_tag, idle, std::move(then))] { running->begin(); });
     }
+    // Tells what the source measured when it connected with the destination, in microseconds: the round trip of the
+    // handshake, and of the bytes that it sent first (0: nothing tells). Without it they are those of an idle fabric.
+    // Heeded until the source has sent something. Throws BadScenario for a pair that the scenario lacks.
+    void shook_hands(int32_t source, int32_t destination, int64_t handshake_us, int64_t greeting_us) {
+        programs_.shook_hands(pair_of(source, destination), handshake_us, greeting_us, now_);
+    }
     // Has something called so much later.
     void schedule(Time delay_ns, Callback then) { set(delay_ns, std::move(then), false); }
     // The same as a thread of Linux that sleeps: it goes on a nanosecond later, unless something else of that host
@@ -136,13 +142,17 @@ class DrivenNetwork : private Driver {
         return uint64_t(uint32_t(source)) << 32 | uint32_t(destination);
     }
 
-    // The message of one end: that of the other end, or a new one.
-    int32_t meet(int32_t source, int32_t destination, int64_t tag, int64_t size_bytes, Halves& own, Halves& others) {
+    int32_t pair_of(int32_t source, int32_t destination) const {
         auto pair = pairs_.find(key_of(source, destination));
         if (pair == pairs_.end())
             throw BadScenario("found a message from " + std::to_string(source) + " to " + std::to_string(destination) +
                               ", which are no pair of the scenario");
-        Key key{pair->second, tag};
+        return pair->second;
+    }
+
+    // The message of one end: that of the other end, or a new one.
+    int32_t meet(int32_t source, int32_t destination, int64_t tag, int64_t size_bytes, Halves& own, Halves& others) {
+        Key key{pair_of(source, destination), tag};
         auto found = others.find(key);
         if (found == others.end()) {
             int32_t made = programs_.add(key.pair, size_bytes, header_bytes_, announced_);

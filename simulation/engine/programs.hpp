@@ -104,6 +104,9 @@ class Programs {
     const std::vector<int64_t>& stamps() const { return stamps_; }
     const Pair& pair(uint32_t number) const { return pairs_[number]; }
     size_t pairs() const { return pairs_.size(); }
+    // What a connection's end, the source of a pair, measured when it was made, in microseconds: of its handshake, and
+    // of its greeting, 0 where nothing tells. Heeded until that end has sent something.
+    void shook_hands(int32_t pair, int64_t handshake_us, int64_t greeting_us, Time now);
     int32_t pair_of(int32_t message) const { return messages_[size_t(message)].pair; }
     size_t messages() const { return messages_.size(); }
     size_t received() const { return received_; }
@@ -273,6 +276,10 @@ class Programs {
     bool is_copied(int32_t message) const;
     void copy(int32_t message, Time now);
     void connect(int32_t pair, Time now);
+    // The end that connects, which is that of the higher number, sends first (gloo/transport/tcp/device.cc).
+    bool connects(int32_t pair) const { return pairs_[size_t(pair)].source > pairs_[size_t(pair)].destination; }
+    int64_t handshake_us(int32_t pair) const;
+    int64_t greeting_us(int32_t pair) const;
     bool over_roce(int32_t message) const { return pairs_[size_t(messages_[size_t(message)].pair)].device >= 0; }
     void read_devices(const Columns& from);
     QueuePair& queue_pair(int32_t pair);
@@ -344,7 +351,7 @@ class Programs {
     Time begin_ns_;
     Span<int32_t> code_;
     Span<double> numbers_;
-    Span<int64_t> handshakes_;  // round trips of each pair, in microseconds: of the handshake, and of the greeting
+    std::vector<int64_t> handshakes_;  // round trips of each pair, in microseconds: of the handshake, and of the greeting
     Span<int64_t> faults_;
     Span<int32_t> pair_places_;  // where the ways of pairs begin, or of each entropy value of each pair
     std::vector<Pair> pairs_;
@@ -404,8 +411,12 @@ inline Programs::Programs(const Columns& from, Network& network, const TcpSettin
         device.size != count || completions.size != count || selector.size != count ||
         hops.size != count || mss.size != count || first_link.size != count + 1)
         throw BadScenario("pair: the columns differ in length");
-    if (from.has("pair.handshakes")) handshakes_ = from.ints("pair.handshakes");
-    if (handshakes_.size && handshakes_.size != 2 * count) throw BadScenario("pair: the columns differ in length");
+    if (from.has("pair.handshakes")) {
+        auto told = from.ints("pair.handshakes");
+        handshakes_.assign(told.begin(), told.end());
+    }
+    if (!handshakes_.empty() && handshakes_.size() != 2 * count)
+        throw BadScenario("pair: the columns differ in length");
     uint32_t before = uint32_t(net_.links.size());
     for (int32_t link : links) {
         if (link < 0 || size_t(link) >= words)
@@ -777,23 +788,39 @@ inline bool Programs::send(int32_t pair, int32_t message, bool invites, int64_t 
 
 inline void Programs::connect(int32_t pair, Time now) {
     int32_t numbers[2] = {pair, pairs_[size_t(pair)].reverse};
-    // The end that connects, which is that of the higher number, sends first (gloo/transport/tcp/device.cc).
-    bool listens = pairs_[size_t(pair)].source > pairs_[size_t(pair)].destination;
     Endpoint* made[2];
     for (int i = 0; i < 2; ++i) {
         const Pair& of = pairs_[size_t(numbers[i])];
-        int64_t told_us = handshakes_.size ? handshakes_[2 * size_t(numbers[i])] : 0;
-        int64_t rtt_us = told_us ? told_us : std::max<int64_t>(1, (of.base_ns + 500) / 1000);
-        made[i] = new Endpoint(net_, uint32_t(numbers[i]), tcp_, of.mss, rtt_us, i == listens);
+        made[i] = new Endpoint(net_, uint32_t(numbers[i]), tcp_, of.mss, handshake_us(numbers[i]), !connects(numbers[i]));
         made[i]->route = of.route;
         made[i]->hops = of.hops;
         made[i]->selector = of.selector;
         net_.endpoints[size_t(numbers[i])] = made[i];
     }
     made[0]->connect(*made[1]);
-    Endpoint& first = *made[!listens];
-    int64_t told_us = handshakes_.size ? handshakes_[2 * size_t(first.number) + 1] : 0;
-    first.greet(*made[listens], greeting_bytes_, told_us ? told_us : first.min_rtt_us, now);
+    int first = connects(numbers[1]);
+    made[first]->greet(*made[!first], greeting_bytes_, greeting_us(numbers[first]), now);
+}
+
+inline void Programs::shook_hands(int32_t pair, int64_t handshake_us, int64_t greeting_us, Time now) {
+    if (handshakes_.empty()) handshakes_.resize(2 * pairs_.size());
+    handshakes_[2 * size_t(pair)] = handshake_us;
+    handshakes_[2 * size_t(pair) + 1] = greeting_us;
+    Endpoint* end = net_.endpoints[size_t(pair)];
+    bool greets = connects(pair);
+    if (end && end->stream_end() == (greets ? greeting_bytes_ : 0))
+        end->begin_anew(tcp_, this->handshake_us(pair), greets ? this->greeting_us(pair) : 0, now);
+}
+
+// What the end of a pair has been told, or the round trip of an idle fabric.
+inline int64_t Programs::handshake_us(int32_t pair) const {
+    int64_t told_us = handshakes_.empty() ? 0 : handshakes_[2 * size_t(pair)];
+    return told_us ? told_us : std::max<int64_t>(1, (pairs_[size_t(pair)].base_ns + 500) / 1000);
+}
+
+inline int64_t Programs::greeting_us(int32_t pair) const {
+    int64_t told_us = handshakes_.empty() ? 0 : handshakes_[2 * size_t(pair) + 1];
+    return told_us ? told_us : handshake_us(pair);
 }
 
 // Starts chunks by marks, as there are slots for them. False where threads that are awake go on before the next one

@@ -38,9 +38,9 @@ class Serving {
     }
 
   private:
-    enum What : int64_t { kSend = 1, kReceive, kSchedule, kSleep, kRun, kStep, kGoOn, kFinish, kPart, kBegin, kRunToCall };
+    enum What : int64_t { kSend = 1, kReceive, kSchedule, kSleep, kRun, kStep, kGoOn, kFinish, kPart, kBegin, kRunToCall, kShookHands };
     enum Reported : int64_t { kCalls = 1, kIsOver };
-    // `size` is one in bytes, a time in nanoseconds, or the count of the 64-bit words that follow: a part's, by which
+    // `size` is one in bytes, a time in nanoseconds, a greeting's round trip (a handshake's is `tag`), or the count of the 64-bit words that follow: a part's, by which
     // `tag` it is known from then on, or the ranks of a collective of which part `source` begins, by threads of pool
     // `destination`. `number` is that of a callback, -1 for none.
     struct Command {
@@ -73,6 +73,8 @@ class Serving {
                 return network_.begin(found->second, {ranks.begin(), ranks.end()}, first_tag, c.destination,
                                       std::move(then));
             }
+            case kShookHands:
+                return network_.shook_hands(int32_t(c.source), int32_t(c.destination), c.tag, c.size);
             default:
                 throw BadScenario("found command " + std::to_string(c.what) + " where none such is allowed");
         }

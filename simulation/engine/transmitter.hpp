@@ -20,14 +20,7 @@ inline Endpoint::Endpoint(Network& network, uint32_t number, const TcpSetting& t
       min_rto_us_(tcp.min_rto_us),
       buffer_bytes_(tcp.receive_buffer_bytes),
       window_clamp_(tcp.receive_buffer_bytes / 2 - mss) {
-    cwnd = tcp.initial_window;
-    srtt_us = std::max<int64_t>(1, rtt_us << 3);
-    min_rtt_us = rtt_us;
-    if (paces) bbr_ = std::make_unique<Bbr>(*this);
-    else update_pacing_rate();
-    mdev_us_ = srtt_us >> 2;
-    rttvar_us_ = mdev_max_us_ = std::max(mdev_us_, min_rto_us_);
-    set_rto();
+    begin(tcp.initial_window, rtt_us);
     // tcp_openreq_init_rwin counts timestamps, tcp_connect_init does not know yet that there are some.
     int64_t unit = listened ? mss : mss + kTimestampBytes;
     edge_ = buffer_bytes_ / 2 / unit * unit;
@@ -35,6 +28,23 @@ inline Endpoint::Endpoint(Network& network, uint32_t number, const TcpSetting& t
 }
 
 inline Endpoint::~Endpoint() = default;
+
+inline void Endpoint::begin(int64_t initial_window, int64_t rtt_us) {
+    cwnd = initial_window;
+    srtt_us = std::max<int64_t>(1, rtt_us << 3);
+    min_rtt_us = rtt_us;
+    if (paces) bbr_ = std::make_unique<Bbr>(*this);
+    else update_pacing_rate();
+    mdev_us_ = srtt_us >> 2;
+    rttvar_us_ = mdev_max_us_ = std::max(mdev_us_, min_rto_us_);
+    set_rto();
+}
+
+inline void Endpoint::begin_anew(const TcpSetting& tcp, int64_t rtt_us, int64_t greeting_us, Time now) {
+    cubic_ = {};
+    begin(tcp.initial_window, rtt_us);
+    if (greeting_us) greeted(greeting_us, now);
+}
 
 inline void Endpoint::connect(Endpoint& other) {
     peer = other.number;
@@ -46,6 +56,16 @@ inline void Endpoint::connect(Endpoint& other) {
 inline void Endpoint::greet(Endpoint& other, int64_t size, int64_t rtt_us, Time now) {
     write_seq = snd_una = snd_nxt = size;
     delivered = max_packets_out = 1;
+    greeted(rtt_us, now);
+    other.rcv_nxt = other.rcv_wup_ = other.prior_rcv_nxt_ = size;
+    other.ato_ = kAtoMin;
+    other.quick_ = kQuickAcks - 1;
+    other.last_received_ = now / kJiffyNs;
+    other.measure_by_window(now);
+    other.control_in_ack_event();  // the greeting acknowledges too, and a socket without memory takes it the slow way
+}
+
+inline void Endpoint::greeted(int64_t rtt_us, Time now) {
     cwnd_limited = cwnd <= 1;
     min_rtt_us = std::min(min_rtt_us, rtt_us);
     measured(rtt_us);
@@ -58,12 +78,6 @@ inline void Endpoint::greet(Endpoint& other, int64_t size, int64_t rtt_us, Time 
         data_segments_ = 1;
         bbr_->main({1, min_rtt_us, 0, 1, min_rtt_us, 1, 0, true}, now);
     }
-    other.rcv_nxt = other.rcv_wup_ = other.prior_rcv_nxt_ = size;
-    other.ato_ = kAtoMin;
-    other.quick_ = kQuickAcks - 1;
-    other.last_received_ = now / kJiffyNs;
-    other.measure_by_window(now);
-    other.control_in_ack_event();  // the greeting acknowledges too, and a socket without memory takes it the slow way
 }
 
 inline int64_t Endpoint::control_ssthresh() {

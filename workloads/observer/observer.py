@@ -150,8 +150,23 @@ class Observer:
             return
         ranks = list(c10d.get_process_group_ranks(group))
         if self._rank in ranks:
-            for line in self.sockets.lines(f"group.{name}", ranks, self._rank):
-                self._add(line)
+            self._connected(group, f"group.{name}", ranks)
+
+    def _connected(self, group: Any, label: str, ranks: list[int]) -> None:
+        """Log the connections of a group. The simulated network has the group's messages in their
+        place: it begins with the round trips that they measured, and has ports of its own."""
+        lines = [*self.sockets.lines(label, ranks, self._rank)]
+        if self.gpus is not None and self.gpus["simulated"]:
+            import torch
+
+            lines = [line for line in lines if line["event"] == "handshake"]
+            told = [
+                (ranks.index(line["peer"]), line["handshake_us"], line["greeting_us"] or 0)
+                for line in lines
+            ]
+            group._get_backend(torch.device("cuda"))._tell_handshakes(told)
+        for line in lines:
+            self._add(line)
 
     def _check_meeting(self, parameters: inspect.Signature, args: Any, kwargs: Any) -> None:
         try:
@@ -223,9 +238,7 @@ class Observer:
         joined_ns = time.monotonic_ns()
         version = str(torch.__version__)
         self._add({"event": "observer", "torch": version, "joined_ns": joined_ns})
-        everybody = list(range(expected))
-        for line in self.sockets.lines("default", everybody, self._rank):
-            self._add(line)
+        self._connected(c10d.group.WORLD, "default", list(range(expected)))
         self._quietly(self._charge)
 
     # -- computing ---------------------------------------------------------------------------------

@@ -190,10 +190,22 @@ class Broker:
                 self._leave(caller.post)
             return
         found = json.loads(line)
+        if "handshakes" in found:
+            self._connect(**found)
+            return
         for name in ("ranks", "sends", "receives"):
             found[name] = tuple(found[name])
         caller.post = Post(**found)
         self._new.append(caller)
+
+    def _connect(
+        self, group: str, member: int, ranks: Sequence[int], handshakes: Sequence[Sequence[int]]
+    ) -> None:
+        """A rank has connected with others of a group. Connections of the mesh that an earlier
+        group has used keep what they have (`DrivenEngine.shook_hands`)."""
+        ends = self.meshes.ends(group, ranks)
+        for peer, handshake_us, greeting_us in handshakes:
+            self.engine.shook_hands(ends[member], ends[peer], handshake_us, greeting_us)
 
     def _begin(self, now_ns: int) -> None:
         """Have the engine do all that is new."""

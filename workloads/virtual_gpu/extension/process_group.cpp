@@ -13,6 +13,7 @@
 #include <ATen/ATen.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <map>
 #include <numeric>
@@ -213,10 +214,12 @@ struct ProcessGroupNCCL final : Backend {
     for (auto each : given.global_ranks_in_group) ranks.push_back(int64_t(each));
     if (ranks.empty())
       for (int64_t each = 0; each < size; each++) ranks.push_back(each);
-    if (!settings.simulated.empty()) return simulated_backend(key_of(given), ranks, rank, given.timeout);
     auto timeout = pybind11::cast(given.timeout);
     auto gloo = pybind11::module_::import("torch._C._distributed_c10d")
                     .attr("ProcessGroupGloo")(store, rank, size, timeout);
+    if (!settings.simulated.empty())
+      return simulated_backend(key_of(given), ranks, rank, given.timeout,
+                               gloo.cast<c10::intrusive_ptr<Backend>>());
     pybind11::object own = pybind11::none();
     if (programs && size > 1)
       own = pybind11::reinterpret_borrow<pybind11::object>(programs)(
@@ -681,6 +684,12 @@ void install_process_group(pybind11::module_& module) {
       .def(py::init([](py::object store, int rank, int size, c10::intrusive_ptr<Options> given) {
         return c10::make_intrusive<Group>(Group::carrying(store, rank, size, *given), rank, size, given);
       }))
+      .def("_tell_handshakes",
+           [](Group& own, const std::vector<std::array<int64_t, 3>>& given) {
+             std::vector<Handshake> found;
+             for (auto& [peer, handshake_us, greeting_us] : given) found.push_back({peer, handshake_us, greeting_us});
+             tell_handshakes(*own.gloo, found);
+           })
       .def("_group_start", [](Group& own) { own.startCoalescing(); })
       .def("_group_end", [](Group& own) { own.endCoalescing(); })
       .def("comm_split_count", [](Group&) { return 0; })

@@ -73,24 +73,28 @@ std::string listed(const std::vector<int64_t>& numbers) {
   return text.str();
 }
 
-// A rank's part of a collective: it is told at once, and over when the other end says so.
+// A line that is told at once.
+struct ToldLine : Descriptor {
+  explicit ToldLine(const std::string& line) : Descriptor(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
+    sockaddr_un place{AF_UNIX, {}};
+    auto path = settings.simulated + "/socket";
+    TORCH_CHECK(path.size() < sizeof place.sun_path, "the simulated network: ", path, " is too long");
+    memcpy(place.sun_path, path.c_str(), path.size() + 1);
+    bool posted = connect(number, reinterpret_cast<sockaddr*>(&place), sizeof place) == 0 &&
+                  send(number, line.data(), line.size(), MSG_NOSIGNAL) == ssize_t(line.size());
+    TORCH_CHECK(posted, "the simulated network has ended: ", strerror(errno));
+  }
+};
+
+// A rank's part of a collective: it is over when the other end says so.
 struct Travelling final : ToldWork {
-  Descriptor socket;
+  ToldLine socket;
   std::chrono::milliseconds timeout;
   std::function<void()> arrived;
   bool over = false;
 
   Travelling(const std::string& line, std::chrono::milliseconds timeout, std::function<void()> arrived)
-      : socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)), timeout(timeout),
-        arrived(std::move(arrived)) {
-    sockaddr_un place{AF_UNIX, {}};
-    auto path = settings.simulated + "/socket";
-    TORCH_CHECK(path.size() < sizeof place.sun_path, "the simulated network: ", path, " is too long");
-    memcpy(place.sun_path, path.c_str(), path.size() + 1);
-    bool posted = connect(socket.number, reinterpret_cast<sockaddr*>(&place), sizeof place) == 0 &&
-                  send(socket.number, line.data(), line.size(), MSG_NOSIGNAL) == ssize_t(line.size());
-    TORCH_CHECK(posted, "the simulated network has ended: ", strerror(errno));
-  }
+      : socket(line), timeout(timeout), arrived(std::move(arrived)) {}
   bool wait(std::chrono::milliseconds) override {
     if (over) return true;
     pollfd what{socket.number, POLLIN, 0};
@@ -117,9 +121,12 @@ struct Simulated final : Backend {
   int64_t collectives = 0;
   std::map<std::string, int64_t> messages;  // so far, by their ends and tag
   std::mutex mutex;
+  c10::intrusive_ptr<Backend> gloo;  // has connected them
 
-  Simulated(std::string group, std::vector<int64_t> ranks, int rank, std::chrono::milliseconds timeout)
-      : Backend(rank, int(ranks.size())), group(std::move(group)), ranks(std::move(ranks)), timeout(timeout) {
+  Simulated(std::string group, std::vector<int64_t> ranks, int rank, std::chrono::milliseconds timeout,
+            c10::intrusive_ptr<Backend> gloo)
+      : Backend(rank, int(ranks.size())), group(std::move(group)), ranks(std::move(ranks)), timeout(timeout),
+        gloo(std::move(gloo)) {
     for (auto& letter : this->group)
       if (letter == '"' || letter == '\\' || letter == '/' || letter < ' ') letter = '_';
   }
@@ -290,8 +297,20 @@ struct Simulated final : Backend {
 }  // namespace
 
 c10::intrusive_ptr<Backend> simulated_backend(const std::string& group, const std::vector<int64_t>& ranks,
-                                              int rank, std::chrono::milliseconds timeout) {
-  return c10::make_intrusive<Simulated>(group, ranks, rank, timeout);
+                                              int rank, std::chrono::milliseconds timeout,
+                                              c10::intrusive_ptr<Backend> gloo) {
+  return c10::make_intrusive<Simulated>(group, ranks, rank, timeout, std::move(gloo));
+}
+
+void tell_handshakes(Backend& simulated, const std::vector<Handshake>& found) {
+  auto& group = dynamic_cast<Simulated&>(simulated);
+  std::ostringstream line;
+  line << "{\"group\":\"" << group.group << "\",\"member\":" << group.getRank() << ",\"ranks\":" << listed(group.ranks)
+       << ",\"handshakes\":[";
+  for (size_t i = 0; i < found.size(); i++)
+    line << (i ? "," : "") << listed({found[i].peer, found[i].handshake_us, found[i].greeting_us});
+  line << "]}";
+  ToldLine told(line.str());
 }
 
 void hand_over_contents(bool has_contents) { contents = has_contents; }

@@ -9,10 +9,19 @@
 
 namespace groundwire {
 
-// In place of Gloo, between the ranks of a group that has this name among all of the run.
-c10::intrusive_ptr<c10d::Backend> simulated_backend(const std::string& group,
-                                                    const std::vector<int64_t>& ranks, int rank,
-                                                    std::chrono::milliseconds timeout);
+// In place of Gloo, between the ranks of a group that has this name among all of the run. `gloo` is what has connected
+// them, as it would over the emulated network: ranks go on when they would there.
+c10::intrusive_ptr<c10d::Backend> simulated_backend(const std::string& group, const std::vector<int64_t>& ranks,
+                                                    int rank, std::chrono::milliseconds timeout,
+                                                    c10::intrusive_ptr<c10d::Backend> gloo);
+
+// What this rank measured when it was connected with others of the group, by their numbers in it, in microseconds: the
+// round trip of the handshake, and of the bytes that it sent first, 0 where nothing tells. The simulated network's
+// connections begin with it.
+struct Handshake {
+  int64_t peer, handshake_us, greeting_us;
+};
+void tell_handshakes(c10d::Backend& simulated, const std::vector<Handshake>& found);
 
 // Whether what this thread posts has contents, which ranks then hand over by files that all of them see.
 void hand_over_contents(bool has_contents);
