@@ -10,12 +10,15 @@ the program's own torch.
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import json
 import os
+import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from .backend import by_programs
@@ -107,6 +110,7 @@ class Observer:
         def init_process_group(*args: Any, **kwargs: Any) -> Any:
             self._check_meeting(parameters, args, kwargs)
             self._quietly(self._install)
+            self._quietly(self._import_programs)
             if self.virtual:
                 self._quietly(sleep_to_multiple, self._plan["grid_ns"])
             joining = self._quietly(self._joining)
@@ -240,6 +244,17 @@ class Observer:
         self._add({"event": "observer", "torch": version, "joined_ns": joined_ns})
         self._connected(c10d.group.WORLD, "default", list(range(expected)))
         self._quietly(self._charge)
+
+    def _import_programs(self) -> None:
+        """Import what carries its devices' collectives by programs, before ranks meet: an import
+        takes virtual time (`Pace`). Where it fails, the group's making says so."""
+        root = self.gpus and self.gpus["programs"]
+        if not root:
+            return
+        if root not in sys.path:
+            sys.path.append(root)
+        with suppress(ImportError):
+            importlib.import_module("workloads.torch_backend.device_programs").import_all()
 
     # -- computing ---------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from collectives.algorithms import algorithms
 from collectives.carried import CarriedSection
 from collectives.kinds import Kind, Shape
 from collectives.schedule.program import ProgramSchedule
@@ -20,6 +21,11 @@ from workloads.execution.programs.engine import ProgramEngine, ProgramWork
 from workloads.torch_backend.configuration import VARIABLE
 from workloads.torch_backend.own_links import own_links
 from workloads.torch_backend.reductions import combine_by_name
+
+
+def import_all() -> None:
+    """Import what collectives of any kind take: in virtual time an import takes some."""
+    algorithms()
 
 
 class DevicePrograms:
