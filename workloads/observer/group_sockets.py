@@ -12,7 +12,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from .connections import Connection, connections_of, new_sockets
-from .handshakes import handshake_of
+from .handshakes import handshake_of, unacknowledged
+from .pace import sleep_for
+
+_LOOK_NS, _MOST_LOOKS = 1_000, 1_000
+"""How often it is looked whether a greeting is acknowledged, and at most: round trips of fabrics
+are microseconds. Longer ones stay unknown."""
 
 
 class GroupSockets:
@@ -29,6 +34,20 @@ class GroupSockets:
         self._made.clear()
         self._new()
 
+    def await_greetings(self) -> None:
+        """Wait, in virtual time, until what this rank sent first over each new connection is
+        acknowledged: what TCP measures of it is then known, and the same in every run."""
+        for _ in range(_MOST_LOOKS):
+            sockets, _ = new_sockets(self._seen)
+            if not any(unacknowledged(end.info) for end in self._of_ranks(sockets)):
+                return
+            sleep_for(_LOOK_NS)
+
+    def _of_ranks(self, sockets: Sequence[Connection]) -> list[Connection]:
+        """Those that are none of a store's."""
+        stores = {self._store_port, int(os.environ.get("MASTER_PORT") or 0)}
+        return [each for each in sockets if not stores & {each.port, each.peer_port}]
+
     def made(self) -> None:
         """Each two ranks of the group that is being made have one connection more."""
         self._made.append(self._new())
@@ -38,11 +57,9 @@ class GroupSockets:
         further connections have the group's label with a number (docs/formats.md)."""
         if not self._made:
             self.made()
-        stores = {self._store_port, int(os.environ.get("MASTER_PORT") or 0)}
         for number, sockets in enumerate(self._made):
             name = f"{label}#{number}" if number else label
-            own = [each for each in sockets if not stores & {each.port, each.peer_port}]
-            yield from self._lines(name, ranks, rank, own)
+            yield from self._lines(name, ranks, rank, self._of_ranks(sockets))
         self._made.clear()
 
     def _lines(

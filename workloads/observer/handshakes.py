@@ -51,6 +51,11 @@ def handshake_of(info: bytes, connected: bool) -> Handshake:
     return Handshake(least_us, max(least_us, eighths - 7 * least_us))
 
 
+def unacknowledged(info: bytes) -> bool:
+    """Whether a connection has sent segments that are not acknowledged, by its struct tcp_info."""
+    return bool(info) and struct.unpack_from("=I", info, 24)[0] > 0
+
+
 def _pace_of_bbr(segment_bytes: int, cwnd: int, rtt_us: int) -> int:
     """As of bbr_init_pacing_rate_from_rtt, in bytes a second."""
     bandwidth = cwnd * _BBR_UNIT // rtt_us

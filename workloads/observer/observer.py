@@ -159,6 +159,8 @@ class Observer:
     def _connected(self, group: Any, label: str, ranks: list[int]) -> None:
         """Log the connections of a group. The simulated network has the group's messages in their
         place: it begins with the round trips that they measured, and has ports of its own."""
+        if self.gpus is not None:
+            self.sockets.await_greetings()
         lines = [*self.sockets.lines(label, ranks, self._rank)]
         if self.gpus is not None and self.gpus["simulated"]:
             import torch
