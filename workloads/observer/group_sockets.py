@@ -13,7 +13,7 @@ from typing import Any
 
 from .connections import Connection, connections_of, new_sockets
 from .handshakes import handshake_of, unacknowledged
-from .pace import sleep_for
+from .pace import let_pass
 
 _LOOK_NS, _MOST_LOOKS = 1_000, 1_000
 """How often it is looked whether a greeting is acknowledged, and at most: round trips of fabrics
@@ -41,7 +41,7 @@ class GroupSockets:
             sockets, _ = new_sockets(self._seen)
             if not any(unacknowledged(end.info) for end in self._of_ranks(sockets)):
                 return
-            sleep_for(_LOOK_NS)
+            let_pass(_LOOK_NS)
 
     def _of_ranks(self, sockets: Sequence[Connection]) -> list[Connection]:
         """Those that are none of a store's."""
