@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -237,6 +238,10 @@ def test_mistakes_in_parts_are_named() -> None:
         with pytest.raises(SimulationError, match="found member 2 of a collective of 2 ranks"):
             network.run()
     with groundwire.drive(_spec()) as network:
+        network.shook_hands(0, 2, 5)
+        with pytest.raises(SimulationError, match="from 0 to 2, which are no pair"):
+            network.run()
+    with groundwire.drive(_spec()) as network:
         network.begin(3, [0, 1], 0, lambda: None)
         with pytest.raises(SimulationError, match="found no part 3"):
             network.run()
@@ -288,6 +293,67 @@ def test_what_is_not_announced_leaves_when_it_is_sent() -> None:
         network.run()
     assert heard[0] == 1_000_000
     assert heard[1] - heard[0] == pytest.approx(9 * _FRAME_NS + 2 * 1000, abs=30)
+
+
+def test_connections_begin_with_what_their_handshakes_measured() -> None:
+    """As those of a scenario that knows them: slow start ends sooner after a first round trip
+    of a microsecond, which is less than the fabric's."""
+    spec = _spec(16, "{kind: all_to_all, size: 40MB}", "kind: fat-tree, k: 4")
+    told = {
+        (rank, peer): (1 + (rank + peer) % 2, 1 if peer < rank else 0)
+        for rank in range(16)
+        for peer in range(16)
+        if rank != peer
+    }
+    setting = setting_of_spec(spec)
+    (planned,) = planned_calls(spec)
+    calls = [GroupedCall(planned.call, "")]
+    acts: dict[int, list[Act]] = {
+        rank: [PostCall(0), WaitForCall(0)] for rank in planned.call.ranks
+    }
+    idle = Packet().run(Scenario(setting, calls, acts))
+    expected = Packet().run(Scenario(replace(setting, handshakes_us=told), calls, acts))
+    joint = JointPrograms(calls, acts, setting.seed)
+    with groundwire.drive(spec) as network:
+        for (rank, peer), round_trips in told.items():
+            network.shook_hands(rank, peer, *round_trips)
+        SystemLayer(joint, network).run()
+    assert joint.timeline().completed_ns == expected.completed_ns != idle.completed_ns
+
+
+@pytest.mark.parametrize(
+    ("end", "control", "rtt_us"), [(15, "cubic", 1), (0, "bbr", 400), (15, "bbr", 400)]
+)
+def test_a_handshake_counts_until_its_end_has_sent_something(
+    end: int, control: str, rtt_us: int
+) -> None:
+    """The end may be told of late: the other one's message has come by then. HyStart measures by
+    the least round trip, BBR's first pace is a window a round trip."""
+
+    def took_ns(when: str) -> int:
+        heard: list[int] = []
+        other = 15 - end
+        transport = f"{{congestion_control: {control}}}"
+        spec = _spec(16, fabric="kind: fat-tree, k: 4", transport=transport)
+        with groundwire.drive(spec, announced=False) as network:
+
+            def tell(now: str) -> None:
+                if now == when:
+                    network.shook_hands(end, other, rtt_us, rtt_us)
+
+            tell("early")
+            network.send(other, end, 100)
+            network.receive(other, end, 100)
+            network.run(50_000)
+            tell("late")
+            network.send(end, other, 2_000_000)
+            network.receive(end, other, 2_000_000, then=lambda: heard.append(network.now_ns))
+            network.run(50_001)
+            tell("too late")
+            network.run()
+        return heard[0]
+
+    assert took_ns("early") == took_ns("late") != took_ns("never") == took_ns("too late")
 
 
 def test_messages_of_one_tag_meet_in_the_order_of_posting() -> None:
