@@ -15,6 +15,8 @@ enum class What : uint32_t {
     kRead,             // a thread reads what has come to an end
     kReadWithin,       // a thread reads what has come from a rank of its own host
     kAwake,            // a program goes on
+    kTurn,             // a program that was woken has its turn
+    kWorker,           // a worker of the kernel takes up tasks of queue pairs
     kQueuePairTimer,   // a queue pair has waited for an acknowledgement
     kQueuePairPace,    // a queue pair may send its next request
     kQueuePairLost,    // a packet of a queue pair is lost by now

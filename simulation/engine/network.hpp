@@ -61,6 +61,13 @@ class Network {
         processes_.add(time, what, whose, value);
     }
 
+    // A task of a queue pair waits for the kernel's worker (kernel/workqueue.c). One that is woken takes up all that waits
+    // by then; it wakes another where that is more than one, and is the first that is woken once it rests itself.
+    void at_worker(What what, uint32_t queue_pair) {
+        tasks_.push_back({what, queue_pair});
+        wake_worker();
+    }
+
     uint64_t next_process() { return processes_.next_number(); }
     void at_processes(const Event& event) { processes_.add(event); }
 
@@ -143,6 +150,17 @@ class Network {
     void run(const std::function<void()>& looks);
 
   private:
+    struct Task {
+        What what;
+        uint32_t queue_pair;
+    };
+    void wake_worker() {
+        if (worker_is_awake_) return;
+        worker_is_awake_ = true;
+        at_processes(now_ns, What::kWorker, 0, 0);
+    }
+    void take_tasks(Time now);
+
     struct Soft {
         Time until, from;
         uint32_t endpoint;
@@ -166,6 +184,8 @@ class Network {
     static constexpr Time kSlackNs = 1;
     uint64_t put_on_wheel_ = 0;
     EventHeap timers_, tasklets_, processes_, sleepers_;
+    std::deque<Task> tasks_;
+    bool worker_is_awake_ = false;  // the one that is woken next
     std::deque<Soft> soft_;
     Time soft_ns_ = kNever;
     bool softirq_runs_ = false;  // in this nanosecond

@@ -200,6 +200,12 @@ class Programs {
         programs_[size_t(program)].asleep = false;
         advance(program, now);
     }
+    // A program that was woken goes on, or lets others go on so many times before.
+    void has_turn(int32_t program, int64_t others, Time now) {
+        if (others) return net_.at_processes(now, What::kTurn, uint32_t(program), others - 1);
+        programs_[size_t(program)].has_turn = false;
+        advance(program, now);
+    }
 
   private:
     friend class Copies;
@@ -213,6 +219,7 @@ class Programs {
         int32_t waited = 0;  // of a wait, what is over already
         int32_t step = 0;    // of a kFollow
         bool asleep = false, ended = false;
+        bool has_turn = false;  // it is awake, and goes on after those that were woken before
         int32_t begun = -1;  // of a kPost: how many chunks have begun, while it waits for threads that come up
         Time waits_since = -1;  // where hosts take time; -1 while it does not wait
         bool is_in_exchange = false;
@@ -315,8 +322,14 @@ class Programs {
     }
     void tell(Watchers& watchers, Time now);
     void wake(int32_t program, Time now) {
-        const Program& found = programs_[size_t(program)];
-        if (found.waits) advance(program, now);
+        Program& found = programs_[size_t(program)];
+        if (!found.waits) return;
+        if (!takes_turns()) return advance(program, now);
+        if (found.has_turn) return;
+        int32_t before = found.waited;
+        if (!is_over(program) && found.waited == before) return;  // it sleeps on
+        found.has_turn = true;
+        net_.at_processes(now, What::kTurn, uint32_t(program), 0);
     }
     void tell_leaps_received(int32_t message, Time now);
     void tell_leaps_posted(int32_t message, Time now);
@@ -326,6 +339,8 @@ class Programs {
     bool enters_stage(int32_t program, int64_t at, Time now);
     void passes_stage(int32_t program, Time now);
     void watch(Watchers& watchers, int32_t program);
+    // Over RoCE a thread's posts are the work of another one, the kernel's worker: whoever is woken goes on in turn.
+    bool takes_turns() const { return !devices_.empty() && !has_nodes_ && !hosts_; }
     void sleep(int32_t program, double until) {
         programs_[size_t(program)].asleep = true;
         net_.sleeps_until(Time(std::nearbyint(until)), uint32_t(program));
@@ -492,13 +507,17 @@ inline Programs::Programs(const Columns& from, Network& network, const TcpSettin
 // Runs a member's program up to the first wait that is not satisfied, and then those that it woke: one thread
 // runs at a time, until it waits.
 inline void Programs::advance(int32_t program, Time now) {
-    ready_.push_back(program);
-    if (ready_.size() == 1) {
-        while (!ready_.empty()) {
-            int32_t first = ready_.front();
-            if (first < 0) ready_.push_back(~first);  // a new thread has come up, for which it waited
-            else run_to_wait(first, now);
-            ready_.pop_front();
+    if (takes_turns()) {
+        run_to_wait(program, now);
+    } else {
+        ready_.push_back(program);
+        if (ready_.size() == 1) {
+            while (!ready_.empty()) {
+                int32_t first = ready_.front();
+                if (first < 0) ready_.push_back(~first);  // a new thread has come up, for which it waited
+                else run_to_wait(first, now);
+                ready_.pop_front();
+            }
         }
     }
     Program& found = programs_[size_t(program)];
@@ -630,7 +649,12 @@ inline void Programs::run_to_wait(int32_t number, Time now) {
                 if (post(words, at, program, now)) break;
                 program.at = at;
                 settle(number);
-                ready_.push_back(~number);
+                if (takes_turns()) {
+                    program.has_turn = true;
+                    net_.at_processes(now, What::kTurn, uint32_t(number), 1);
+                } else {
+                    ready_.push_back(~number);
+                }
                 return;
             case Operation::kEnded:
                 ended(words, now);
@@ -855,7 +879,7 @@ inline void Programs::start_chunk(int64_t marks, int32_t count, int32_t chunk, T
 inline bool Programs::lets_others_go_on(int32_t pool, bool& wakes) const {
     if (pool == kNone) return false;
     bool takes_idle = idle_[size_t(pool)], waits = wakes && !takes_idle;
-    wakes = takes_idle;
+    wakes = takes_idle || takes_turns();
     return waits;
 }
 

@@ -116,7 +116,7 @@ class QueuePair {
     };
 
     void fill(Time now);
-    void schedule(Task& task, What what, Time now);
+    void schedule(Task& task, What what);
     void run(Task& task, What what, Time now);
     bool send_step(Time now);
     bool request(Time now);

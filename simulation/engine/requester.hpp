@@ -29,16 +29,16 @@ inline void QueuePair::fill(Time now) {
         work.is_write = next.is_write;
         work.size_bytes = next.size_bytes;
         works_.push_back(work);
-        schedule(sender_, What::kSendTask, now);
+        schedule(sender_, What::kSendTask);
     }
 }
 
 // As rxe_sched_task: a task that is busy looks again.
-inline void QueuePair::schedule(Task& task, What what, Time now) {
+inline void QueuePair::schedule(Task& task, What what) {
     if (task == Task::kBusy) task = Task::kArmed;
     if (task != Task::kIdle) return;
     task = Task::kBusy;
-    net.at_processes(now, what, number, 0);
+    net.at_worker(what, number);
 }
 
 // As do_task.
@@ -49,7 +49,7 @@ inline void QueuePair::run(Task& task, What what, Time now) {
             goes_on = what == What::kSendTask ? send_step(now) : respond(now);
         bool was_armed = task == Task::kArmed;
         task = was_armed && !goes_on ? Task::kBusy : Task::kIdle;
-        if (goes_on) schedule(task, what, now);
+        if (goes_on) schedule(task, what);
         if (goes_on || !was_armed) return;
     }
 }
@@ -65,18 +65,18 @@ inline void QueuePair::fire(What what, Time now) {
             if (retry_ns_ > now) return set_retry_timer(retry_ns_ - roce_.timeout_ns);
             retry_ns_ = kNever;
             has_timed_out_ = true;
-            return schedule(sender_, What::kSendTask, now);
+            return schedule(sender_, What::kSendTask);
         case What::kQueuePairPace:
             if (pace_ns_ != now) return;
             pace_ns_ = kNever;
-            return schedule(sender_, What::kSendTask, now);
+            return schedule(sender_, What::kSendTask);
         case What::kQueuePairLost:
             if (lost_timer_ns_ != now) return;
             lost_timer_ns_ = kNever;
-            return schedule(sender_, What::kSendTask, now);
+            return schedule(sender_, What::kSendTask);
         default:
             left_event_ns_ = kNever;
-            if (waits_for_port_ && in_port(now) < kPortLow) schedule(sender_, What::kSendTask, now);
+            if (waits_for_port_ && in_port(now) < kPortLow) schedule(sender_, What::kSendTask);
             return watch_port(now);
     }
 }

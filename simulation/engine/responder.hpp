@@ -31,8 +31,8 @@ inline void QueuePair::receive(uint32_t number, Time now) {
         packet.hops_asked = 0;  // it is ours now
     }
     (is_request ? requests_ : responses_).push_back(told);
-    if (is_request) schedule(receiver_, What::kReceiveTask, now);
-    else schedule(sender_, What::kSendTask, now);
+    if (is_request) schedule(receiver_, What::kReceiveTask);
+    else schedule(sender_, What::kSendTask);
 }
 
 // Answers a request (rxe_receiver). Whether there was one.

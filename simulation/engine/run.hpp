@@ -213,6 +213,17 @@ inline bool Network::go_on(Time now) {
 
 // Timers of queue pairs interrupt. Those of sockets are the wheel's, which goes through its levels from the longest
 // timers on, and at each from what was put there last (kernel/time/timer.c: expire_timers).
+inline void Network::take_tasks(Time now) {
+    worker_is_awake_ = false;
+    while (!tasks_.empty()) {
+        Task task = tasks_.front();
+        tasks_.pop_front();
+        if (!tasks_.empty()) wake_worker();
+        queue_pairs[task.queue_pair]->fire(task.what, now);
+    }
+    worker_is_awake_ = false;
+}
+
 inline void Network::order_timers() {
     auto place = [this](const Event& event) {
         bool on_wheel = event.what == What::kRetransmitTimer || event.what == What::kAckTimer;
@@ -256,6 +267,10 @@ inline void Network::begin(const Event& event, Time now) {
             return endpoints[event.whose]->is_unreachable(event.value, now);
         case What::kAwake:
             return programs->has_slept(int32_t(event.whose), now);
+        case What::kTurn:
+            return programs->has_turn(int32_t(event.whose), event.value, now);
+        case What::kWorker:
+            return take_tasks(now);
         case What::kFluid:
             return programs->fluid()->fire(event.whose, event.value, now);
         case What::kDriver:
@@ -274,8 +289,6 @@ inline void Network::begin(const Event& event, Time now) {
         case What::kQueuePairPace:
         case What::kQueuePairLost:
         case What::kHasLeftPort:
-        case What::kSendTask:
-        case What::kReceiveTask:
             return queue_pairs[event.whose]->fire(event.what, now);
         default:
             return endpoints[event.whose]->fire(event.what, now);

@@ -62,10 +62,9 @@ inline QueuePair& Programs::queue_pair(int32_t pair) {
     return *net_.queue_pairs[size_t(pair)];
 }
 
-// Those that waited for what is complete go on once the thread has nothing more to take, and sleeps.
+// The thread takes what there is, and wakes those that waited for it, before it sleeps.
 inline void Programs::take_completions(uint32_t queue, Time now) {
     CompletionQueue& completions = completions_[queue];
-    std::vector<Told> told;
     while (!completions.found.empty()) {
         Completion each = completions.found.front();
         completions.found.pop_front();
@@ -74,19 +73,16 @@ inline void Programs::take_completions(uint32_t queue, Time now) {
                 has_been_invited(each.message, now);
                 break;
             case Completion::kMessageCame:
-                told.push_back({each.message, false});
+                has_received(each.message, now);
                 break;
             case Completion::kMessageSent:
-                told.push_back({each.message, true});
-                [[fallthrough]];
+                net_.queue_pairs[each.queue_pair]->has_completed(now);
+                has_sent(each.message, now);
+                break;
             case Completion::kCreditSent:
                 net_.queue_pairs[each.queue_pair]->has_completed(now);
                 break;
         }
     }
     completions.told = false;
-    for (const Told& each : told) {
-        if (each.is_sent) has_sent(each.message, now);
-        else has_received(each.message, now);
-    }
 }
