@@ -186,7 +186,9 @@ AXES: Mapping[str, Mapping[str, LevelOf]] = MappingProxyType(
             "static": _always(fabric__routing="static"),
             "ecmp": _routing("ecmp"),
             "ecmp-addresses": _routing("ecmp", fields=["addresses"]),
+            "ecmp-resilient": _routing("ecmp", resilient=True),
             "weighted": _routing("weighted"),
+            "weighted-resilient": _routing("weighted", resilient=True),
             "spray-random": _routing("spray", choose="random"),
             "spray-round-robin": _routing("spray", choose="round-robin"),
             "spray-least-of-two": _routing("spray", choose="least-of-two"),
@@ -194,6 +196,13 @@ AXES: Mapping[str, Mapping[str, LevelOf]] = MappingProxyType(
             "flowlet": _routing("flowlet"),
             "adaptive": _routing("adaptive"),
             "source": _routing("source"),
+        },
+        "resilient": {
+            "thresholds": _routing("ecmp"),
+            **{
+                str(buckets): _routing("ecmp", resilient={"buckets": buckets})
+                for buckets in (32, 64, 128, 256, 512)
+            },
         },
         "hardware": _hardware(),
         "concurrency": {

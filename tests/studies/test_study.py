@@ -23,6 +23,7 @@ from tests.session.command import ROOT
 from tests.session.command import groundwire as command
 from tests.studies.fake_engine import FakeEngine
 from topologies.extras import install_line
+from topologies.spec.routing_section import Ecmp, Resilient
 from topologies.spec.spec import SpecError, load_spec, parse_spec
 
 _BASE = """
@@ -386,3 +387,14 @@ def test_a_study_that_ships_is_valid(name: str) -> None:
         assert all(case.how == "emulated" for case in plan.cases)
     else:
         assert {1024, 4096} <= ranks
+
+
+def test_the_ready_axis_of_resilient_hashing_is_by_buckets(tmp_path: Path) -> None:
+    text = (
+        "spec: {fabric: {kind: fat-tree, k: 4, routing: spray}, "
+        "workload: {kind: dlrm, ranks: 8}}\n"
+        "factors: {resilient: [thresholds, 64]}\n"
+    )
+    plan = plan_study(_file(tmp_path, text))
+    choices = [parse_spec(case.predicted.spec).plan.fabric.choice for case in plan.cases]
+    assert choices == [Ecmp(), Ecmp(resilient=Resilient(buckets=64))]

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analysis.predict.engines.wire import Ints
+from topologies.routing.ecmp_hash import select
 
 HopChoice = Callable[[Ints, Ints, Ints, Ints], Ints]
 """(node, source host, destination host, number of equal next hops) -> which; arrays of indices."""
@@ -32,6 +33,24 @@ class HashedNextHop:
     def __call__(self, node: Ints, source: Ints, destination: Ints, count: Ints) -> Ints:
         drawn = _drawn(self._seed, node, source, destination)
         found: Ints = (drawn % count.astype(np.uint64)).astype(np.int64)
+        return found
+
+
+class WeightedNextHop:
+    """A pseudo-random next hop by weights, as the kernel's thresholds give each its share
+    (`topologies.routing.ecmp_hash.select`). `weights` has those of a node's next hops for a
+    destination; where they are equal, it is `HashedNextHop`'s."""
+
+    def __init__(self, seed: int, weights: Callable[[int, int], Sequence[int]]) -> None:
+        self._seed, self._weights = seed, weights
+
+    def __call__(self, node: Ints, source: Ints, destination: Ints, count: Ints) -> Ints:
+        drawn = _drawn(self._seed, node, source, destination)
+        found: Ints = (drawn % count.astype(np.uint64)).astype(np.int64)
+        for row in np.flatnonzero(count > 1).tolist():
+            weights = self._weights(int(node[row]), int(destination[row]))
+            if min(weights) < max(weights):
+                found[row] = select(int(drawn[row]) >> 33, weights)
         return found
 
 

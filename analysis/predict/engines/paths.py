@@ -19,6 +19,7 @@ from analysis.predict.engines.drawn_hops import (
     HashedNextHop,
     HopChoice,
     SaidNextHop,
+    WeightedNextHop,
     first_next_hop,
     splitmix64,
 )
@@ -30,7 +31,7 @@ from topologies.routing.ecmp_hash import TCP, FiveTuple, flow_hop, flow_path
 from topologies.routing.routes import NextHop
 from topologies.routing.segments import outer_bytes
 from topologies.spec.queue_section import Dctcp, QueueSpec, queue_of
-from topologies.spec.routing_section import Source
+from topologies.spec.routing_section import Source, Weighted
 
 _U64 = (1 << 64) - 1
 _LISTENS_AT = 29_500
@@ -70,6 +71,7 @@ class Paths:
             tuple[int, int, bool, str | None, int], tuple[int, ...] | None
         ] = {}
         self._buckets: dict[tuple[int, int], tuple[int, ...] | None] = {}
+        self._weights: dict[tuple[int, int], tuple[int, ...]] = {}
         # By node * nodes + goal: the number of the equal-cost set, -1 where not asked for yet.
         self._options = np.full(len(self._nodes) ** 2, -1, dtype=np.int32)
         self._option_count: list[int] = []
@@ -209,7 +211,16 @@ class Paths:
         seed = (seed ^ value * _VALUE_STEP) & _U64
         if self.setting.routes.groups is not None:
             return BucketNextHop(seed, self._hops_of_buckets)
+        if isinstance(self.setting.fabric.choice, Weighted):
+            return WeightedNextHop(seed, self._weights_of)
         return HashedNextHop(seed)
+
+    def _weights_of(self, node: int, goal: int) -> tuple[int, ...]:
+        """The weights of a node's next hops for a host."""
+        key = node, goal
+        if key not in self._weights:
+            self._weights[key] = self.setting.routes.weights(self._nodes[node], self._nodes[goal])
+        return self._weights[key]
 
     def _hops_of_buckets(self, node: int, goal: int) -> tuple[int, ...] | None:
         """The place among a node's next hops that each of its buckets for a host names."""
