@@ -29,8 +29,7 @@ workload: {{kind: collectives, ranks: {ranks}, operations: [{{kind: all_to_all, 
 
 
 def _shares(routing: str, rates: list[int], seed: int) -> list[float]:
-    """Of the flows from the hosts of one switch to those of the other: how many go by each of the
-    three links between."""
+    """The share that each of the three links has of the flows between the two switches' hosts."""
     sides = [("s", f"a{n}") for n in range(_HOSTS)] + [("v", f"b{n}") for n in range(_HOSTS)]
     text = _SPEC.format(
         seed=seed,
