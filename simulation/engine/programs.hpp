@@ -293,7 +293,7 @@ class Programs {
     void admit(int32_t message, Time now) {
         const Message& found = messages_[size_t(message)];
         if (is_copied(message)) return copy(message, now);
-        if (over_roce(message)) return queue_pair(found.pair).post(message, true, found.size_bytes, now);
+        if (over_roce(message)) return queue_pair(found.pair).post(message, true, found.size_bytes);
         if (!send(found.pair, message, false, found.written_bytes, now)) return;
         if (reading_) reading_->push_back({message, true});
         else has_sent(message, now);
@@ -768,7 +768,7 @@ inline void Programs::start(bool sends_first, Span<int32_t> sends, Span<int32_t>
         if ((leaps || stages) && message.state & (kReceived | kAsked)) continue;  // in a leap, or posted ahead
         int32_t back = pairs_[size_t(message.pair)].reverse;
         if (is_copied(each)) has_been_invited(each, now);  // which takes no time
-        else if (over_roce(each)) queue_pair(back).post(each, false, kCreditPayloadBytes, now);
+        else if (over_roce(each)) queue_pair(back).post(each, false, kCreditPayloadBytes);
         else if (message.announced) send(back, each, true, preamble_bytes_, now);
     }
     if (!sends_first) announce(sends, now);

@@ -43,14 +43,14 @@ class QueuePair {
               CompletionQueue& completions, uint32_t completions_number);
 
     // Posts a message, or the credit of one: at once, or as soon as there is room for it.
-    void post(int32_t message, bool is_write, int64_t size_bytes, Time now) {
+    void post(int32_t message, bool is_write, int64_t size_bytes) {
         waiting_.push_back({message, is_write, size_bytes});
-        fill(now);
+        fill();
     }
     // The rank has seen the completion of a work.
-    void has_completed(Time now) {
+    void has_completed() {
         --under_way_;
-        fill(now);
+        fill();
     }
     // A packet has arrived (rxe_rcv).
     void receive(uint32_t packet, Time now);
@@ -115,7 +115,7 @@ class QueuePair {
         Time left_ns = 0;
     };
 
-    void fill(Time now);
+    void fill();
     void schedule(Task& task, What what);
     void run(Task& task, What what, Time now);
     bool send_step(Time now);

@@ -19,7 +19,7 @@ inline QueuePair::QueuePair(Network& network, uint32_t number, const RoceSetting
     if (device.entropy.values) value_of_.resize(kMostUnacknowledged);
 }
 
-inline void QueuePair::fill(Time now) {
+inline void QueuePair::fill() {
     while (!waiting_.empty() && under_way_ < kMostUnderWay) {
         Waits next = waiting_.front();
         waiting_.pop_front();

@@ -76,11 +76,11 @@ inline void Programs::take_completions(uint32_t queue, Time now) {
                 has_received(each.message, now);
                 break;
             case Completion::kMessageSent:
-                net_.queue_pairs[each.queue_pair]->has_completed(now);
+                net_.queue_pairs[each.queue_pair]->has_completed();
                 has_sent(each.message, now);
                 break;
             case Completion::kCreditSent:
-                net_.queue_pairs[each.queue_pair]->has_completed(now);
+                net_.queue_pairs[each.queue_pair]->has_completed();
                 break;
         }
     }
