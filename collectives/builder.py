@@ -178,7 +178,7 @@ class Builder:
                         each.target,
                         each.peer,
                         None if each.message is None else number.get(each.message, each.message),
-                        after.get(At(sequence, place), ()),
+                        after.get(At(sequence, place), ()) if after else (),
                         each.phase,
                     )
                     for place, each in enumerate(steps)

@@ -171,7 +171,12 @@ class Program:
     """How many messages there are. Counted once: each rank asks for each of its collectives."""
 
     def __post_init__(self) -> None:
-        count = sum(step.action is Action.SEND for _, _, step in self.steps())
+        count = sum(
+            step.action is Action.SEND
+            for sequences in self.participants
+            for sequence in sequences
+            for step in sequence.steps
+        )
         object.__setattr__(self, "message_count", count)
 
     @property

@@ -282,7 +282,7 @@ class _Participant:
         place = self.next[sequence]
         if place == len(self.sequences[sequence].steps):
             return False
-        return all(at in self.complete for at in self.waits[sequence][place].posted)
+        return self.complete.issuperset(self.waits[sequence][place].posted)
 
     def post(self, sequence: int) -> At:
         at = At(sequence, self.next[sequence])
@@ -397,12 +397,12 @@ class _Run:
         """Messages that have come are applied as soon as what they wait for is complete."""
         found = False
         waiting = self.unapplied[me.number]
-        again = True
+        again = bool(waiting)
         while again:
             again = False
             for at in list(waiting):
                 waits = me.waits[at.sequence][at.place]
-                if all(other in me.complete for other in waits.applied):
+                if me.complete.issuperset(waits.applied):
                     waiting.remove(at)
                     step = me.sequences[at.sequence].steps[at.place]
                     me.check_order(at, step)

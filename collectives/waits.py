@@ -90,6 +90,8 @@ def _of_sequence(number: int, sequence: Sequence, window: int | None) -> tuple[W
     writer = [_NOBODY] * len(pieces)
     readers: list[tuple[int, ...]] = [()] * len(pieces)
     receives: list[int] = []
+    # Steps wait for the same ones again and again: each place is made once.
+    places = [At(number, place) for place in range(len(sequence.steps))]
     found = []
     for place, step in enumerate(sequence.steps):
         source, target = pieces.of(step.source), pieces.of(step.target)
@@ -105,8 +107,8 @@ def _of_sequence(number: int, sequence: Sequence, window: int | None) -> tuple[W
         staged = step.action is Action.REDUCE
         if not staged:
             posted |= conflicts
-        local = tuple(At(number, earlier) for earlier in sorted(posted))
-        applied = tuple(At(number, earlier) for earlier in sorted(conflicts)) if staged else ()
+        local = tuple(map(places.__getitem__, sorted(posted)))
+        applied = tuple(map(places.__getitem__, sorted(conflicts))) if staged else ()
         found.append(Waits(step.after + local, applied))
         if target:
             writer[first:end] = [place] * len(target)
