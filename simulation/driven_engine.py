@@ -148,10 +148,10 @@ class DrivenEngine:
         self._commands += array("q", ranks).tobytes()
 
     def shook_hands(
-        self, source: int, destination: int, handshake_us: int, greeting_us: int = 0
+        self, source: int, destination: int, handshake_us: int, greeting_us: int = -1
     ) -> None:
         """Tell what the source measured when it connected with the destination: the round trip of
-        the handshake, and of the bytes that it sent first (0: nothing tells). Without it they are
+        the handshake, and of the bytes that it sent first (-1: nothing tells). Without it they are
         those of an idle fabric. It is heeded until the source has sent something."""
         words = source, destination, handshake_us, greeting_us
         self._command(_Command.SHOOK_HANDS, *words, -1)

@@ -111,7 +111,7 @@ class Setting:
     processors are charged, where they are, and `held_by` which key of the spec has ports hold
     what they receive, where one does. `joined_ns` has, by rank, when it had made its connections,
     where a run told of it; `handshakes_us`, by rank and peer, the round trips that its end of their
-    first connection measured when it was made, and of what it sent first (0: not known), and
+    first connection measured when it was made, and of what it sent first (-1: not known), and
     `group_handshakes_us` those of other groups and of further connections, as `group_ports` has
     them.
     Settings are compared by identity.

@@ -106,7 +106,10 @@ def _handshakes(run: Run) -> Iterator[_End[tuple[int, int]]]:
     """Each rank's end of each connection by TCP: its round trips, in place of ports."""
     for log in run.ranks:
         for one in log.handshakes:
-            ends = (log.rank, one.peer), (one.handshake_us, one.greeting_us or 0)
+            ends = (
+                (log.rank, one.peer),
+                (one.handshake_us, -1 if one.greeting_us is None else one.greeting_us),
+            )
             yield *named_connection(one.group), *ends
 
 

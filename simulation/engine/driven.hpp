@@ -81,7 +81,7 @@ class DrivenNetwork : private Driver {
                              *this, std::move(part), std::move(ranks), first_tag, idle, std::move(then))] { running->begin(); });
     }
     // Tells what the source measured when it connected with the destination, in microseconds: the round trip of the
-    // handshake, and of the bytes that it sent first (0: nothing tells). Without it they are those of an idle fabric.
+    // handshake, and of the bytes that it sent first (-1: nothing tells). Without it they are those of an idle fabric.
     // Heeded until the source has sent something. Throws BadScenario for a pair that the scenario lacks.
     void shook_hands(int32_t source, int32_t destination, int64_t handshake_us, int64_t greeting_us) {
         programs_.shook_hands(pair_of(source, destination), handshake_us, greeting_us, now_);

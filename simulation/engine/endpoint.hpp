@@ -53,7 +53,7 @@ struct Endpoint : Window {
     // The greeting of a connection when it is made: a few bytes from here to the other end, which
     // acknowledges them at once, after a round trip of so long.
     void greet(Endpoint& other, int64_t size, int64_t rtt_us, Time now);
-    // An end that has sent nothing since is told late what its handshake measured, and its greeting (0: it sent none).
+    // An end that has sent nothing since is told late what its handshake measured, and its greeting (-1: it sent none).
     void begin_anew(const TcpSetting& tcp, int64_t rtt_us, int64_t greeting_us, Time now);
     // The application hands over a message of `size` bytes at once. Whether all of it is written; else the rest
     // is written as the send buffer has room, behind what waits for that already.
@@ -155,6 +155,8 @@ struct Endpoint : Window {
 
     // transmitter.hpp
     void begin(int64_t initial_window, int64_t rtt_us);
+    // A round trip below a microsecond counts as a jiffy (tcp_update_rtt_min).
+    static int64_t least_of(int64_t rtt_us) { return rtt_us ? rtt_us : kJiffyNs / 1000; }
     void greeted(int64_t rtt_us, Time now);
     void update_pacing_rate();
     void check_space(Time now);

@@ -104,8 +104,8 @@ class Programs {
     const std::vector<int64_t>& stamps() const { return stamps_; }
     const Pair& pair(uint32_t number) const { return pairs_[number]; }
     size_t pairs() const { return pairs_.size(); }
-    // What a connection's end, the source of a pair, measured when it was made, in microseconds: of its handshake, and
-    // of its greeting, 0 where nothing tells. Heeded until that end has sent something.
+    // A connection's end, the source of a pair, measured this when it was made, in microseconds: of its handshake, and
+    // of its greeting, -1 where nothing tells. Heeded until that end has sent something.
     void shook_hands(int32_t pair, int64_t handshake_us, int64_t greeting_us, Time now);
     int32_t pair_of(int32_t message) const { return messages_[size_t(message)].pair; }
     size_t messages() const { return messages_.size(); }
@@ -366,7 +366,7 @@ class Programs {
     Time begin_ns_;
     Span<int32_t> code_;
     Span<double> numbers_;
-    std::vector<int64_t> handshakes_;  // round trips of each pair, in microseconds: of the handshake, and of the greeting
+    std::vector<int64_t> handshakes_;  // round trips of each pair, in microseconds: of the handshake, and of the greeting (-1: unknown)
     Span<int64_t> faults_;
     Span<int32_t> pair_places_;  // where the ways of pairs begin, or of each entropy value of each pair
     std::vector<Pair> pairs_;
@@ -827,24 +827,24 @@ inline void Programs::connect(int32_t pair, Time now) {
 }
 
 inline void Programs::shook_hands(int32_t pair, int64_t handshake_us, int64_t greeting_us, Time now) {
-    if (handshakes_.empty()) handshakes_.resize(2 * pairs_.size());
+    if (handshakes_.empty()) handshakes_.resize(2 * pairs_.size(), -1);
     handshakes_[2 * size_t(pair)] = handshake_us;
     handshakes_[2 * size_t(pair) + 1] = greeting_us;
     Endpoint* end = net_.endpoints[size_t(pair)];
     bool greets = connects(pair);
     if (end && end->stream_end() == (greets ? greeting_bytes_ : 0))
-        end->begin_anew(tcp_, this->handshake_us(pair), greets ? this->greeting_us(pair) : 0, now);
+        end->begin_anew(tcp_, this->handshake_us(pair), greets ? this->greeting_us(pair) : -1, now);
 }
 
-// What the end of a pair has been told, or the round trip of an idle fabric.
+// As the end of a pair has been told; else the round trip of an idle fabric.
 inline int64_t Programs::handshake_us(int32_t pair) const {
-    int64_t told_us = handshakes_.empty() ? 0 : handshakes_[2 * size_t(pair)];
-    return told_us ? told_us : std::max<int64_t>(1, (pairs_[size_t(pair)].base_ns + 500) / 1000);
+    int64_t told_us = handshakes_.empty() ? -1 : handshakes_[2 * size_t(pair)];
+    return told_us >= 0 ? told_us : std::max<int64_t>(1, (pairs_[size_t(pair)].base_ns + 500) / 1000);
 }
 
 inline int64_t Programs::greeting_us(int32_t pair) const {
-    int64_t told_us = handshakes_.empty() ? 0 : handshakes_[2 * size_t(pair) + 1];
-    return told_us ? told_us : handshake_us(pair);
+    int64_t told_us = handshakes_.empty() ? -1 : handshakes_[2 * size_t(pair) + 1];
+    return told_us >= 0 ? told_us : handshake_us(pair);
 }
 
 // Starts chunks by marks, as there are slots for them. False where threads that are awake go on before the next one

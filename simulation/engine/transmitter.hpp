@@ -32,7 +32,7 @@ inline Endpoint::~Endpoint() = default;
 inline void Endpoint::begin(int64_t initial_window, int64_t rtt_us) {
     cwnd = initial_window;
     srtt_us = std::max<int64_t>(1, rtt_us << 3);
-    min_rtt_us = rtt_us;
+    min_rtt_us = least_of(rtt_us);
     if (paces) bbr_ = std::make_unique<Bbr>(*this);
     else update_pacing_rate();
     mdev_us_ = srtt_us >> 2;
@@ -43,7 +43,7 @@ inline void Endpoint::begin(int64_t initial_window, int64_t rtt_us) {
 inline void Endpoint::begin_anew(const TcpSetting& tcp, int64_t rtt_us, int64_t greeting_us, Time now) {
     cubic_ = {};
     begin(tcp.initial_window, rtt_us);
-    if (greeting_us) greeted(greeting_us, now);
+    if (greeting_us >= 0) greeted(greeting_us, now);
 }
 
 inline void Endpoint::connect(Endpoint& other) {
@@ -67,7 +67,7 @@ inline void Endpoint::greet(Endpoint& other, int64_t size, int64_t rtt_us, Time 
 
 inline void Endpoint::greeted(int64_t rtt_us, Time now) {
     cwnd_limited = cwnd <= 1;
-    min_rtt_us = std::min(min_rtt_us, rtt_us);
+    min_rtt_us = std::min(min_rtt_us, least_of(rtt_us));
     measured(rtt_us);
     control_pkts_acked(rtt_us, now);
     control_in_ack_event();

@@ -300,7 +300,7 @@ def test_connections_begin_with_what_their_handshakes_measured() -> None:
     of a microsecond, which is less than the fabric's."""
     spec = _spec(16, "{kind: all_to_all, size: 40MB}", "kind: fat-tree, k: 4")
     told = {
-        (rank, peer): (1 + (rank + peer) % 2, 1 if peer < rank else 0)
+        (rank, peer): (1 + (rank + peer) % 2, 1 if peer < rank else -1)
         for rank in range(16)
         for peer in range(16)
         if rank != peer

@@ -44,6 +44,14 @@ def handshake_of(info: bytes, connected: bool) -> Handshake:
         ),
         8 * rtt_us,
     )
+    # Round trips below a microsecond are 0, of which the least is a jiffy and the smoothed one an
+    # eighth of a microsecond (tcp_update_rtt_min, tcp_rtt_estimator).
+    if eighths == 1:
+        return Handshake(0, 0)
+    if eighths == 1 + least_us:
+        return Handshake(0, least_us)
+    if eighths == 7 * least_us:
+        return Handshake(least_us, 0)
     # The first one counts 7 eighths then, the second one 1; the least is one of both.
     first, left = divmod(eighths - least_us, 7)
     if left == 0 and first > least_us:

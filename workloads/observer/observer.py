@@ -43,6 +43,11 @@ _MEETING = "start"
 """The group, in the rank's posts, of all ranks that make their first process group."""
 
 
+def _known(round_trip_us: int | None) -> int:
+    """A round trip as the simulated network takes it."""
+    return -1 if round_trip_us is None else round_trip_us
+
+
 class Observer:
     """The state of this rank. Callbacks of torch come from its threads, hence the lock."""
 
@@ -167,10 +172,10 @@ class Observer:
 
             lines = [line for line in lines if line["event"] == "handshake"]
             told = [
-                (ranks.index(line["peer"]), line["handshake_us"], line["greeting_us"] or 0)
+                (ranks.index(line["peer"]), line["handshake_us"], _known(line["greeting_us"]))
                 for line in lines
             ]
-            group._get_backend(torch.device("cuda"))._tell_handshakes(told)
+            group._get_backend(torch.device("cuda")).tell_handshakes(told)
         for line in lines:
             self._add(line)
 

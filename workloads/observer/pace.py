@@ -14,7 +14,7 @@ from typing import Any
 
 _library = ctypes.CDLL(None)
 _IMPORT_NS = 2
-"""What an import takes in virtual time."""
+"""An import takes this in virtual time."""
 
 
 class _Timespec(ctypes.Structure):

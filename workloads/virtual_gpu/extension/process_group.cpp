@@ -684,7 +684,7 @@ void install_process_group(pybind11::module_& module) {
       .def(py::init([](py::object store, int rank, int size, c10::intrusive_ptr<Options> given) {
         return c10::make_intrusive<Group>(Group::carrying(store, rank, size, *given), rank, size, given);
       }))
-      .def("_tell_handshakes",
+      .def("tell_handshakes",
            [](Group& own, const std::vector<std::array<int64_t, 3>>& given) {
              std::vector<Handshake> found;
              for (auto& [peer, handshake_us, greeting_us] : given) found.push_back({peer, handshake_us, greeting_us});

@@ -15,9 +15,9 @@ c10::intrusive_ptr<c10d::Backend> simulated_backend(const std::string& group, co
                                                     int rank, std::chrono::milliseconds timeout,
                                                     c10::intrusive_ptr<c10d::Backend> gloo);
 
-// What this rank measured when it was connected with others of the group, by their numbers in it, in microseconds: the
-// round trip of the handshake, and of the bytes that it sent first, 0 where nothing tells. The simulated network's
-// connections begin with it.
+// A rank's end of its connection with another of the group, by its number there, has measured this when it was made, in
+// microseconds: the round trip of the handshake, and of the bytes that it sent first, -1 where nothing tells. The
+// simulated network's connections begin with it.
 struct Handshake {
   int64_t peer, handshake_us, greeting_us;
 };

@@ -157,8 +157,9 @@ class PairsOfEnds:
         ranks = zip(
             self.ends[self.source].tolist(), self.ends[self.destination].tolist(), strict=True
         )
+        unknown = -1, -1
         rows = [
-            (0, 0) if carried else by_group.get(group, {}).get(ends, (0, 0))
+            unknown if carried else by_group.get(group, {}).get(ends, unknown)
             for ends, group, carried in zip(ranks, self.groups, self.carried.tolist(), strict=True)
         ]
         return {"pair.handshakes": np.array(rows, dtype=np.int64).reshape(-1)}
