@@ -138,7 +138,7 @@ def test_switches_of_the_network_add_up_for_servers(
     for one in result["collectives"]:
         # A NIC's way of 2.2 us up and down, beside the launch.
         assert launch_ns + 4_400 < one["duration_ns"] < 70_000
-        # Six channels share a pair's connection: threads of one nanosecond go on in the run's order.
+        # Six channels share a pair's connection: threads of one ns go on in the run's order.
         assert one["predicted"]["packet"]["error"] == 0
 
 
