@@ -61,6 +61,7 @@ class Leaps {
     static constexpr size_t kFewParts = 4;       // few messages are a quarter of an exchange's
     static constexpr Time kNearParts = 20;       // samples are near that set out at most a 20th of their time apart
     static constexpr Time kPatienceNs = 2'000;   // beyond what samples took until all had set out
+    static constexpr int64_t kSteadyParts = 10;  // a window is steady that changes by a tenth of itself at most
 
     // All times count from when the last member set out.
     struct Sample {
@@ -68,6 +69,13 @@ class Leaps {
         std::vector<Time> posted, received;      // of each message
         std::vector<Endpoint::Grown> from, to;   // of each end of its connections, at its begin and at its end
         Time longest = 0, most_received = 0;     // when the last one ended, and when few messages were left
+
+        // Whether windows stay about the same. Where they do not, flows of equal windows get unequal shares later.
+        bool is_steady() const {
+            for (size_t i = 0; i < to.size(); ++i)
+                if (std::abs(to[i].cwnd - from[i].cwnd) * kSteadyParts > from[i].cwnd) return false;
+            return true;
+        }
     };
     struct Shape {
         std::vector<std::shared_ptr<const Sample>> samples;
@@ -571,7 +579,7 @@ inline void Leaps::learn(int32_t number) {
     std::shared_ptr<const Sample> known = nearest(exchange);
     if (known) {
         Time off = std::abs(known->longest - sample->longest);
-        bool agrees = double(off) * 1e6 <= double(tolerance_ppm_) * double(sample->longest);
+        bool agrees = double(off) * 1e6 <= double(tolerance_ppm_) * double(sample->longest) && sample->is_steady();
         shape.off_ns = std::max(off, shape.off_ns * 3 / 4);
         shape.agreed = agrees ? shape.agreed + 1 : 0;
         bool may_double = agrees && shape.agreed > kSamplesThatAgree;

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from statistics import mean
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from analysis.predict.models.packet import Packet
@@ -78,7 +78,9 @@ _TRANSPORTS = {
     size=st.integers(1, 300),
 )
 @settings(max_examples=15, deadline=None)
-def test_what_takes_equally_long_each_time_is_leapt_over_without_an_error(
+@example(operation="all_to_all", transport="cubic", ranks=4, size=86)  # windows grow by a seventh
+@example(operation="all_gather", transport="reno", ranks=5, size=11)
+def test_what_takes_equally_long_each_time_is_leapt_over_within_what_it_states(
     operation: str, transport: str, ranks: int, size: int
 ) -> None:
     times = 12
@@ -96,7 +98,10 @@ def test_what_takes_equally_long_each_time_is_leapt_over_without_an_error(
     # The first ones are followed in any case: connections are new, and samples are few.
     assert [one.duration_ns for one, _ in pairs[:3]] == [one.duration_ns for _, one in pairs[:3]]
     if len({one.duration_ns for one, _ in pairs[1:]}) == 1:
-        assert [one.duration_ns for one, _ in pairs] == [one.duration_ns for _, one in pairs]
+        # Members of one that takes as long may end some ns apart: so much it states.
+        assert skipping.last is not None
+        stated_ns = max((leap.error_ns for leap in skipping.last.leaps), default=0)
+        assert max(abs(b.duration_ns - a.duration_ns) for a, b in pairs) <= stated_ns
         assert kind != "all_reduce" or _leapt(skipping) > 0
     else:  # windows still grow, and samples agree within 3%
         assert mean(abs(b.duration_ns / a.duration_ns - 1) for a, b in pairs) < 0.03
