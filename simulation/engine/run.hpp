@@ -211,8 +211,7 @@ inline bool Network::go_on(Time now) {
     return false;
 }
 
-// Timers of queue pairs interrupt. Those of sockets are the wheel's, which goes through its levels from the longest
-// timers on, and at each from what was put there last (kernel/time/timer.c: expire_timers).
+// The kernel's worker does what it finds, and lets others go on between any two tasks.
 inline void Network::take_tasks(Time now) {
     worker_is_awake_ = false;
     while (!tasks_.empty()) {
@@ -224,6 +223,8 @@ inline void Network::take_tasks(Time now) {
     worker_is_awake_ = false;
 }
 
+// Timers of queue pairs interrupt. Those of sockets are the wheel's, which goes through its levels from the longest
+// timers on, and at each from what was put there last (kernel/time/timer.c: expire_timers).
 inline void Network::order_timers() {
     auto place = [this](const Event& event) {
         bool on_wheel = event.what == What::kRetransmitTimer || event.what == What::kAckTimer;

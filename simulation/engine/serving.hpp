@@ -40,9 +40,9 @@ class Serving {
   private:
     enum What : int64_t { kSend = 1, kReceive, kSchedule, kSleep, kRun, kStep, kGoOn, kFinish, kPart, kBegin, kRunToCall, kShookHands };
     enum Reported : int64_t { kCalls = 1, kIsOver };
-    // `size` is one in bytes, a time in nanoseconds, a greeting's round trip (a handshake's is `tag`), or the count of the 64-bit words that follow: a part's, by which
-    // `tag` it is known from then on, or the ranks of a collective of which part `source` begins, by threads of pool
-    // `destination`. `number` is that of a callback, -1 for none.
+    // `size` is one in bytes, a time in nanoseconds, a greeting's round trip (a handshake's is `tag`), or the count of the
+    // 64-bit words that follow: a part's, by which `tag` it is known from then on, or the ranks of a collective of which
+    // part `source` begins, by threads of pool `destination`. `number` is that of a callback, -1 for none.
     struct Command {
         int64_t what, source, destination, tag, size, number;
     };
