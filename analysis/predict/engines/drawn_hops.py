@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 
 from analysis.predict.engines.wire import Ints
-from topologies.routing.ecmp_hash import select
 
 HopChoice = Callable[[Ints, Ints, Ints, Ints], Ints]
 """(node, source host, destination host, number of equal next hops) -> which; arrays of indices."""
@@ -31,43 +30,24 @@ class HashedNextHop:
         self._seed = seed
 
     def __call__(self, node: Ints, source: Ints, destination: Ints, count: Ints) -> Ints:
-        drawn = _drawn(self._seed, node, source, destination)
-        found: Ints = (drawn % count.astype(np.uint64)).astype(np.int64)
-        return found
+        return _among(_drawn(self._seed, node, source, destination), count)
 
 
-class WeightedNextHop:
-    """A pseudo-random next hop by weights, as the kernel's thresholds give each its share
-    (`topologies.routing.ecmp_hash.select`). `weights` has those of a node's next hops for a
-    destination; where they are equal, it is `HashedNextHop`'s."""
+class ChosenNextHop:
+    """A pseudo-random next hop where the kernel does not hash to equal ones. `choose` gives the
+    place of a drawn number (64 bits) among a node's next hops for a destination; where it gives
+    None the next hop is `HashedNextHop`'s."""
 
-    def __init__(self, seed: int, weights: Callable[[int, int], Sequence[int]]) -> None:
-        self._seed, self._weights = seed, weights
+    def __init__(self, seed: int, choose: Callable[[int, int, int], int | None]) -> None:
+        self._seed, self._choose = seed, choose
 
     def __call__(self, node: Ints, source: Ints, destination: Ints, count: Ints) -> Ints:
         drawn = _drawn(self._seed, node, source, destination)
-        found: Ints = (drawn % count.astype(np.uint64)).astype(np.int64)
+        found = _among(drawn, count)
         for row in np.flatnonzero(count > 1).tolist():
-            weights = self._weights(int(node[row]), int(destination[row]))
-            if min(weights) < max(weights):
-                found[row] = select(int(drawn[row]) >> 33, weights)
-        return found
-
-
-class BucketNextHop:
-    """The next hop of a pseudo-random bucket. `hops` has, of a node and a destination, the place
-    among the equal next hops that each bucket names; None where they are hashed."""
-
-    def __init__(self, seed: int, hops: Callable[[int, int], Sequence[int] | None]) -> None:
-        self._seed, self._hops = seed, hops
-
-    def __call__(self, node: Ints, source: Ints, destination: Ints, count: Ints) -> Ints:
-        drawn = _drawn(self._seed, node, source, destination)
-        found: Ints = (drawn % count.astype(np.uint64)).astype(np.int64)
-        for row in np.flatnonzero(count > 1).tolist():
-            buckets = self._hops(int(node[row]), int(destination[row]))
-            if buckets is not None:
-                found[row] = buckets[int(drawn[row]) % len(buckets)]
+            place = self._choose(int(node[row]), int(destination[row]), int(drawn[row]))
+            if place is not None:
+                found[row] = place
         return found
 
 
@@ -83,6 +63,12 @@ class SaidNextHop:
         number = (drawn & np.uint64(0x3FFF)).astype(np.int64) + self._value
         found: Ints = number // self._strides[node] % count
         return found
+
+
+def _among(drawn: npt.NDArray[np.uint64], count: Ints) -> Ints:
+    """The place of each drawn number among so many that are equal."""
+    found: Ints = (drawn % count.astype(np.uint64)).astype(np.int64)
+    return found
 
 
 def _drawn(seed: int, *words: Ints) -> npt.NDArray[np.uint64]:

@@ -15,11 +15,10 @@ import numpy.typing as npt
 
 from analysis.predict.carrier import Carrier
 from analysis.predict.engines.drawn_hops import (
-    BucketNextHop,
+    ChosenNextHop,
     HashedNextHop,
     HopChoice,
     SaidNextHop,
-    WeightedNextHop,
     first_next_hop,
     splitmix64,
 )
@@ -27,7 +26,7 @@ from analysis.predict.engines.ports.small_queues import queued_segments
 from analysis.predict.engines.wire import TCP_IP_BYTES, Floats, Ints
 from analysis.predict.interface import PredictorError, Setting
 from topologies.ethernet import full_frame_bytes
-from topologies.routing.ecmp_hash import TCP, FiveTuple, flow_hop, flow_path
+from topologies.routing.ecmp_hash import TCP, FiveTuple, flow_hop, flow_path, select
 from topologies.routing.routes import NextHop
 from topologies.routing.segments import outer_bytes
 from topologies.spec.queue_section import Dctcp, QueueSpec, queue_of
@@ -210,10 +209,20 @@ class Paths:
             return SaidNextHop(seed, value, self._strides)
         seed = (seed ^ value * _VALUE_STEP) & _U64
         if self.setting.routes.groups is not None:
-            return BucketNextHop(seed, self._hops_of_buckets)
+            return ChosenNextHop(seed, self._by_buckets)
         if isinstance(self.setting.fabric.choice, Weighted):
-            return WeightedNextHop(seed, self._weights_of)
+            return ChosenNextHop(seed, self._by_weights)
         return HashedNextHop(seed)
+
+    def _by_weights(self, node: int, goal: int, drawn: int) -> int | None:
+        """As the kernel's thresholds give each next hop its share (`ecmp_hash.select`)."""
+        weights = self._weights_of(node, goal)
+        return select(drawn >> 33, weights) if min(weights) < max(weights) else None
+
+    def _by_buckets(self, node: int, goal: int, drawn: int) -> int | None:
+        """The next hop that a bucket of a resilient group names."""
+        buckets = self._hops_of_buckets(node, goal)
+        return None if buckets is None else buckets[drawn % len(buckets)]
 
     def _weights_of(self, node: int, goal: int) -> tuple[int, ...]:
         """The weights of a node's next hops for a host."""
