@@ -25,6 +25,9 @@ _BETWEEN_L1_AND_PAYLOAD = 24 + 14 + 20 + 8
 _PERIOD_S, _PERIODS = 0.0034, 300
 """The period of a stream that takes three quarters of a link: its ports are never idle for as long
 as fills a bucket."""
+_TRIES = 5
+_WAKES = 3
+"""The timers of two ports and the receiver. A virtual machine wakes each some 0.1 ms late."""
 _WAITING = 20
 _TIMERS = 0.02
 """The share of a time that a rate in whole bytes, and clocks that are read at both ends, may take
@@ -51,12 +54,22 @@ def test_a_frame_is_serialised_on_both_links_however_long_they_were_idle(
         expected_ns = 2 * (payload + _BETWEEN_L1_AND_PAYLOAD) * 8e9 / _RATE_BPS
 
         def crossed_ns() -> int:
-            found = _crossed_ns(live, payload, idle_s)
+            found = min(_crossed_ns(live, payload, idle_s) for _ in range(_TRIES))
             assert found >= expected_ns * (1 - _TIMERS)
             return found
 
-        limit_ns = 1.1 * expected_ns
+        limit_ns = (1 + _TIMERS) * expected_ns + _WAKES * _wakes_late_ns(expected_ns / 2)
         assert believed(live, crossed_ns, lambda found_ns: found_ns <= limit_ns) <= limit_ns
+
+
+def _wakes_late_ns(sleep_ns: float) -> float:
+    """By how much a sleep of `sleep_ns` is too long on this machine, at most."""
+    late_ns = []
+    for _ in range(_TRIES):
+        began_ns = time.monotonic_ns()
+        time.sleep(sleep_ns / 1e9)
+        late_ns.append(time.monotonic_ns() - began_ns - sleep_ns)
+    return max(late_ns)
 
 
 def test_fillers_are_neither_counted_nor_seen() -> None:
