@@ -7,6 +7,7 @@ from pathlib import Path
 
 from collectives.in_network.of_run import nodes_of
 from collectives.in_network.on_demand import nodes_on_demand
+from collectives.schedule.program import ProgramSchedule
 from collectives.settings import settings_of
 from emulator.capture.ring_room import ring_bytes_of_guest
 from emulator.guest_work import guest_work
@@ -20,6 +21,8 @@ from topologies.fabrics.selectors import select_ports
 from topologies.routing.segments import segments_of
 from topologies.spec.routing_section import resilient_of
 from topologies.spec.spec import Spec
+from workloads.models.build import has_actions
+from workloads.models.planned import planned_calls
 
 # The kernel, Python and torch's CPU build took 440 MB and each rank 15 MB (docs/guest-memory.md).
 _SYSTEM_BYTES = 800 * 2**20
@@ -46,6 +49,9 @@ _WRAPPING_HOP_BYTES = 2**10
 # struct nh_res_bucket; its group's table, two of its lists of next hops, and their counters.
 _BUCKET_BYTES, _GROUP_BYTES, _PAGE_BYTES = 32, 2 * 2**10, 4096
 _SAMPLES_PER_BLOCK = 4096 // SAMPLE_BYTES
+# What the server of ranks takes, for each message, to make a program and to prove it right. 14,592
+# messages took 35.6 MB.
+_PROGRAM_MESSAGE_BYTES = 2560
 
 
 def guest_memory_bytes(spec: Spec, run_directory: Path) -> int:
@@ -80,9 +86,22 @@ def guest_memory_bytes(spec: Spec, run_directory: Path) -> int:
     more_bytes = _samples_bytes(spec, sent) + emulated(spec).fabric_bytes(spec)
     more_bytes += _routes_bytes(spec)
     more_bytes += emulated(spec).rank_bytes(spec, an_iteration)
-    more_bytes += work.tensors_bytes(spec, run_directory)
+    more_bytes += work.tensors_bytes(spec, run_directory) + _programs_bytes(spec)
     needed_bytes = system_bytes + _ranks_bytes(spec) + more_bytes
     return needed_bytes + _rings_bytes(spec, needed_bytes)
+
+
+def _programs_bytes(spec: Spec) -> int:
+    """The memory of the programs of collectives that are known ahead, which all ranks share."""
+    has_programs = spec.collectives.backend != "gloo" and has_actions(spec.workload)
+    if spec.workload.listed is None and not has_programs:
+        return 0
+    schedules = (planned.call.schedule for planned in planned_calls(spec))
+    chunks = [
+        chunk for each in schedules if isinstance(each, ProgramSchedule) for chunk in each.chunks
+    ]
+    programs = {id(chunk.program): chunk.program for chunk in chunks}
+    return _PROGRAM_MESSAGE_BYTES * sum(each.message_count for each in programs.values())
 
 
 def _routes_bytes(spec: Spec) -> int:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,9 @@ from emulator.ranks.program import (
     start_importing,
 )
 from emulator.ranks.rank_process import RankJob, send_report
-from emulator.ranks.torch_import import prepare_torch
+from emulator.ranks.torch_import import inherited, prepare_torch
 from workloads.execution.clock import round_time_ns, sleep_until_ns
+from workloads.models.planned import plan_programs
 from workloads.observer.forks import STEP_NS
 
 # All set out together, at a round time.
@@ -135,6 +137,8 @@ class _Server:
     def run(self) -> None:
         if self._imported is None:
             self._imported = self._imports()
+        with inherited():
+            self._plan_programs()
         start_ns = round_time_ns(_START_MARGIN_NS, _START_GRID_NS)
         job_of = self._job_of = self._start_all(start_ns)
         self._tell({"pids": list(job_of)})
@@ -165,6 +169,13 @@ class _Server:
         end_descendants()
         self._watch.drain()
         self._tell({"done": True})
+
+    def _plan_programs(self) -> None:
+        """Make the programs of collectives once for all ranks of ours, which inherit them."""
+        for job in self._jobs:
+            ranks = (member for member in job.members if isinstance(member, RankJob))
+            for rank in islice(ranks, 1):
+                plan_programs(rank.plan.workload, rank.plan.collectives)
 
     def _imports(self) -> int | None:
         """Have a Python import what all programs do, and fork them; the socket for its orders."""

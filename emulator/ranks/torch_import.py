@@ -72,17 +72,26 @@ def renew_thread_pool() -> None:
 
 
 @contextmanager
-def _imports() -> Iterator[None]:
-    """Imports without what is left out. The collector does not look at what they make, now or
-    later: it would write to, and so copy, every inherited page."""
-    empty = _Empty()
-    sys.meta_path.insert(0, empty)
+def inherited() -> Iterator[None]:
+    """Objects that forked processes inherit. The collector does not look at them, now or later: it
+    would write to, and so copy, every inherited page."""
     gc.disable()
     try:
         yield
     finally:
         gc.freeze()
         gc.enable()
+
+
+@contextmanager
+def _imports() -> Iterator[None]:
+    """Imports without what is left out."""
+    empty = _Empty()
+    sys.meta_path.insert(0, empty)
+    try:
+        with inherited():
+            yield
+    finally:
         sys.meta_path.remove(empty)
 
 

@@ -7,16 +7,21 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from collectives import settings
+from collectives.program import Program
+from collectives.verify import verify
 from emulator.ranks.launcher import Launcher, RankFailed
 from emulator.ranks.packed_process import packed
 from emulator.ranks.rank_process import RankJob
 from emulator.ranks.server import JobProcesses, Process
 from tests.slowdown import slowdown
+from topologies.spec.collectives_section import CollectivesOfRun
 from topologies.spec.compute_section import ComputeSpec
 from topologies.spec.workload_section import CollectiveOperation, CollectivesWorkload
 from workloads.execution.rank_plan import RankPlan
@@ -81,6 +86,31 @@ def test_all_ranks_end_well(tmp_path: Path) -> None:
         _run(launcher, _jobs(tmp_path, iterations=2), begun.append)
     assert begun == [0, 1]
     assert len(list(tmp_path.glob("*.jsonl"))) == _RANKS
+
+
+@pytest.mark.parametrize("per_process", [None, 2])
+def test_programs_are_made_once_for_all_ranks(
+    tmp_path: Path, per_process: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each rank made them itself, and took as much memory and time as all of them take now."""
+    made = tmp_path / "made"
+
+    def verify_and_tell(program: Program) -> None:
+        with made.open("a") as file:
+            file.write(f"{os.getpid()}\n")
+        verify(program)
+
+    monkeypatch.setattr(settings, "verify", verify_and_tell)
+    ring = CollectivesOfRun(backend="programs", all_reduce={"algorithm": "ring", "chunks": 3})
+    jobs = [
+        replace(job, plan=replace(job.plan, collectives=ring))
+        for job in _jobs(tmp_path, iterations=2)
+    ]
+    with Launcher() as launcher:
+        server = launcher._pid
+        processes = jobs if per_process is None else packed(jobs, per_process)
+        _run(launcher, processes, lambda iteration: None)
+    assert set(map(int, _lines(made))) == {server}
 
 
 def test_a_fork_server_that_has_died_is_said_and_no_broken_pipe(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from collectives.call import CollectiveCall, CollectiveError
 from collectives.groups import groups_of
 from collectives.kinds import Kind, barrier_shape, rounded_elements
 from collectives.settings import schedule_of, settings_of
+from topologies.spec.collectives_section import CollectivesSection
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import (
     CollectivesWorkload,
@@ -38,22 +39,35 @@ def planned_calls(spec: Spec) -> tuple[PlannedCall, ...]:
     """
     workload = spec.workload
     if workload.listed is not None:
-        return tuple(_of_benchmark(spec, workload.listed))
+        return tuple(_of_benchmark(workload.listed, settings_of(spec)))
     if has_actions(workload):
-        return tuple(_of_model(spec, workload))
+        return tuple(_of_model(workload, settings_of(spec)))
     raise CollectiveError(
         f"workload.kind: {workload.kind} is not predicted ahead; run it, then compare"
     )
 
 
+def plan_programs(workload: WorkloadSpec, settings: CollectivesSection) -> None:
+    """Have this process, and those that are forked from it, know the programs of a workload's
+    collectives, of all groups, where these are known ahead."""
+    if workload.listed is not None:
+        for _ in _of_benchmark(workload.listed, settings):
+            pass
+    elif settings.backend != "gloo" and has_actions(workload):
+        for _, call in _of_groups(workload):
+            _with_schedule(settings, call)
+
+
 def _with_schedule(
-    spec: Spec, call: CollectiveCall, entry: Mapping[str, Any] | None = None
+    settings: CollectivesSection, call: CollectiveCall, entry: Mapping[str, Any] | None = None
 ) -> CollectiveCall:
-    """The call with its schedule by the spec."""
-    return replace(call, schedule=schedule_of(settings_of(spec), call.shape, entry, call.ranks))
+    """The call with its schedule by the section."""
+    return replace(call, schedule=schedule_of(settings, call.shape, entry, call.ranks))
 
 
-def _of_benchmark(spec: Spec, workload: CollectivesWorkload) -> Iterator[PlannedCall]:
+def _of_benchmark(
+    workload: CollectivesWorkload, settings: CollectivesSection
+) -> Iterator[PlannedCall]:
     ranks = tuple(range(workload.ranks))
     item_bytes = workload.item_bytes
     for index, operation in enumerate(workload.operations):
@@ -63,7 +77,7 @@ def _of_benchmark(spec: Spec, workload: CollectivesWorkload) -> Iterator[Planned
         if kind is Kind.BARRIER and entry:
             shape = barrier_shape(len(ranks))
             call = CollectiveCall(shape.kind, shape.size_bytes, ranks, shape.element_bytes)
-            yield PlannedCall(f"{operation.kind}.{index}", _with_schedule(spec, call, entry))
+            yield PlannedCall(f"{operation.kind}.{index}", _with_schedule(settings, call, entry))
             continue
         elements = rounded_elements(kind, operation.size_bytes, len(ranks), item_bytes)
         call = CollectiveCall(
@@ -78,26 +92,34 @@ def _of_benchmark(spec: Spec, workload: CollectivesWorkload) -> Iterator[Planned
             peer=operation.peer if isinstance(operation, SendRecv) else None,
             shift=operation.shift if isinstance(operation, Permutation) else None,
         )
-        call = _with_schedule(spec, call, entry)
+        call = _with_schedule(settings, call, entry)
         yield PlannedCall(f"{operation.kind}.{index}", call)
 
 
-def _of_model(spec: Spec, workload: WorkloadSpec) -> Iterator[PlannedCall]:
+def _of_model(workload: WorkloadSpec, settings: CollectivesSection) -> Iterator[PlannedCall]:
     """Each name once: what several groups do alike stands for the group with the lowest rank."""
+    named: set[str] = set()
+    for name, call in _of_groups(workload):
+        if name not in named:
+            named.add(name)
+            yield PlannedCall(name, _with_schedule(settings, call))
+
+
+def _of_groups(workload: WorkloadSpec) -> Iterator[tuple[str, CollectiveCall]]:
+    """The name of each collective and message of a model, once for each group."""
     item_bytes = workload.item_bytes
     groups = groups_of(workload)
-    named: set[str] = set()
+    found: set[tuple[str, tuple[int, ...]]] = set()
     for rank in range(workload.ranks):
         for action in step_of(workload, rank):
-            if not isinstance(action, StartCollective | StartMessage) or action.name in named:
-                continue
-            named.add(action.name)
-            size_bytes = action.elements * item_bytes
             if isinstance(action, StartMessage):
-                ends = action.source, action.destination
-                call = CollectiveCall(Kind.SEND_RECV, size_bytes, ends, item_bytes, peer=1)
-            else:
+                kind, ranks, peer = Kind.SEND_RECV, (action.source, action.destination), 1
+            elif isinstance(action, StartCollective):
                 ranks = next(tuple(group) for group in groups[action.group] if rank in group)
-                call = CollectiveCall(action.kind, size_bytes, ranks, item_bytes)
-                call = _with_schedule(spec, call)
-            yield PlannedCall(action.name, call)
+                kind, peer = action.kind, None
+            else:
+                continue
+            if (action.name, ranks) not in found:
+                found.add((action.name, ranks))
+                size_bytes = action.elements * item_bytes
+                yield action.name, CollectiveCall(kind, size_bytes, ranks, item_bytes, peer=peer)
