@@ -48,7 +48,7 @@ def test_ranks_of_virtual_gpus_share_what_they_import() -> None:
 
 
 def test_programs_of_collectives_count_by_their_messages() -> None:
-    """A guest of 16 ranks with 14,592 messages ran out of memory; to make them took 2.44 kB each."""
+    """A guest of 16 ranks with 14,592 messages ran out of memory: each took 2.44 kB to make."""
     ring = {"kind": "all_reduce", "size": "8MB"}
     workload: dict[str, object] = {"kind": "collectives", "ranks": 128, "operations": [ring]}
     spec = _spec(workload)

@@ -112,6 +112,7 @@ def _of_groups(workload: WorkloadSpec) -> Iterator[tuple[str, CollectiveCall]]:
     found: set[tuple[str, tuple[int, ...]]] = set()
     for rank in range(workload.ranks):
         for action in step_of(workload, rank):
+            ranks: tuple[int, ...]
             if isinstance(action, StartMessage):
                 kind, ranks, peer = Kind.SEND_RECV, (action.source, action.destination), 1
             elif isinstance(action, StartCollective):
