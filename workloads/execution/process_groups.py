@@ -25,6 +25,7 @@ from workloads.execution.connections import (
 )
 from workloads.execution.handshakes import HandshakesHere
 from workloads.execution.rank_plan import RankPlan
+from workloads.execution.store_client import StoreClient
 from workloads.observer.handshakes import Handshake
 
 # Virtual time passes at no cost while everybody waits, so a time-out cannot tell slow from stuck
@@ -64,6 +65,9 @@ class ProcessGroups(Protocol):
         """By group and peer, what it measured of those whose greeting was on its way then, and is
         acknowledged now."""
 
+    def acknowledge_store(self) -> None:
+        """Send what the rank's connection to the store has to acknowledge."""
+
     def new_group(self, ranks: Sequence[int], name: str) -> dist.ProcessGroup | None:
         """A group over some ranks of the run. Every rank makes all of them, in the same order; a
         rank outside of one gets nothing of use."""
@@ -84,6 +88,7 @@ class DefaultGroups:
         self._names = [WORLD]
         self._known: set[EstablishedConnection] = set()
         self._handshakes = _handshakes(plan)
+        self._client = StoreClient(plan.addresses[plan.rank], plan.addresses[0], plan.store_port)
         self._store: dist.TCPStore | None = _rendezvous(plan)
         dist.init_process_group(
             "gloo",
@@ -109,6 +114,9 @@ class DefaultGroups:
     def late_greetings(self) -> Mapping[str, Mapping[int, Handshake]]:
         return self._handshakes.of_late_greetings()
 
+    def acknowledge_store(self) -> None:
+        self._client.acknowledge()
+
     def new_group(self, ranks: Sequence[int], name: str) -> dist.ProcessGroup | None:
         if self._plan.rank in ranks:
             self._names.append(name)
@@ -127,6 +135,7 @@ class ThreadGroups:
         """Raises torch's DistStoreError or RuntimeError when the fabric does not connect ranks."""
         self._plan = plan
         self._ranks = {IPv4Address(a): rank for rank, a in enumerate(plan.addresses)}
+        self._client = StoreClient(plan.addresses[plan.rank], plan.addresses[0], plan.store_port)
         self._store: dist.TCPStore | None = _rendezvous(plan)
         self._groups: list[dist.ProcessGroup] = []
         self._members: dict[str, Sequence[int]] = {}
@@ -159,6 +168,9 @@ class ThreadGroups:
 
     def late_greetings(self) -> Mapping[str, Mapping[int, Handshake]]:
         return self._handshakes.of_late_greetings()
+
+    def acknowledge_store(self) -> None:
+        self._client.acknowledge()
 
     def _is_of(self, name: str, connection: EstablishedConnection) -> bool:
         peer = self._ranks.get(connection.peer_address)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from topologies.spec.workloads import named_parts
 from workloads.execution.aggregation.client import Trees
-from workloads.execution.clock import set_minimal_timer_slack
+from workloads.execution.clock import now_ns, set_minimal_timer_slack, sleep_until_ns
 from workloads.execution.communicator import AT_THE_END, Communicator, further_meshes
 from workloads.execution.compute_model import ComputeModel
 from workloads.execution.copies.links import CopyEnds, RankCopies
@@ -18,6 +18,8 @@ from workloads.execution.rank_plan import RankPlan
 from workloads.execution.rank_work import RankWork, Seat
 
 _RANK_WORKS = named_parts("ranks", RankWork)
+_SETTLES_NS = 500_000
+"""How long after a rank others have aligned as well: less than they agree on a time ahead."""
 
 
 def run_rank(
@@ -84,7 +86,7 @@ def _take_part(
         connections=plan.connections,
         meshes=meshes,
         copies=copies,
-        aligned=lambda: _log_late_greetings(groups, log),
+        aligned=lambda: _has_aligned(groups, log),
     )
     compute = ComputeModel(plan.compute, log)
     tell = on_iteration if plan.rank == 0 else lambda iteration: None
@@ -103,6 +105,10 @@ def _take_part(
         world.align(AT_THE_END)
 
 
-def _log_late_greetings(groups: ProcessGroups, log: EventLog) -> None:
+def _has_aligned(groups: ProcessGroups, log: EventLog) -> None:
+    """Called once ranks have agreed on the time of their first collective, before it has come."""
     for name, by_peer in groups.late_greetings().items():
         log.handshakes(name, by_peer)
+    # Nothing else is under way then.
+    sleep_until_ns(now_ns() + _SETTLES_NS)
+    groups.acknowledge_store()
