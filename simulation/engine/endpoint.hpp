@@ -161,6 +161,7 @@ struct Endpoint : Window {
     void update_pacing_rate();
     void check_space(Time now);
     void xmit(Time now, int push_one = 0);
+    void xmit(Time now, int64_t room, int push_one);
     void cut(int64_t size);
     int64_t waits(Time now);
     bool holds_enough(int64_t length, Time now, int factor = 0);

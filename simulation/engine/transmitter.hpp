@@ -150,11 +150,12 @@ inline void Endpoint::check_space(Time now) {
 
 // As of tcp_sendmsg_locked, of a thread that does not wait: the bytes that there was no room for.
 inline int64_t Endpoint::put(int64_t size, Time now) {
-    int64_t left = size;
+    int64_t left = size, room = mss - option_bytes_;
     tries_again_ = false;
     if (paces) check_app_limited(now);
+    if (room < mss) was_cut_ = true;
     while (left) {
-        if (queue_.empty() || queue_.back().end_seq - queue_.back().seq >= mss) {
+        if (queue_.empty() || queue_.back().end_seq - queue_.back().seq >= room) {
             if (charged_ >= send_buffer_bytes_) {
                 has_no_space_ = true;
                 break;
@@ -164,22 +165,22 @@ inline int64_t Endpoint::put(int64_t size, Time now) {
         }
         Skb& tail = queue_.back();
         tail.push = false;
-        int64_t part = std::min(left, mss - (tail.end_seq - tail.seq));
+        int64_t part = std::min(left, room - (tail.end_seq - tail.seq));
         tail.end_seq += part;
         write_seq += part;
         charged_ += part;
         left -= part;
-        if (left && queue_.size() == 1) xmit(now, 1);
+        if (left && queue_.size() == 1) xmit(now, room, 1);
     }
     if (queue_.empty() || left == size) return left;
     Skb& tail = queue_.back();
     tail.push = true;
     int64_t length = tail.end_seq - tail.seq;
-    if (length < mss && !unacked_.empty() && waits(now) > length + kSkbBytes) {
+    if (length < room && !unacked_.empty() && waits(now) > length + kSkbBytes) {
         throttle();
         if (!tries_again_) return left;
     }
-    xmit(now);
+    xmit(now, room, 0);
     return left;
 }
 
@@ -189,14 +190,17 @@ inline void Endpoint::update_pacing_rate() {
     pacing_rate = unit * std::max(cwnd, packets_out) / srtt_us;
 }
 
+inline void Endpoint::xmit(Time now, int push_one) { xmit(now, mss - option_bytes_, push_one); }
+
 // Sends what the windows and the port allow (tcp_write_xmit): all, with `push_one` 1 a segment at most, with
-// 2 one at least.
-inline void Endpoint::xmit(Time now, int push_one) {
+// 2 one at least. A segment has `room` for data beside what its header carried when this began: a segment that was
+// received twice is told of by the first that is sent then, and takes its bytes of all (tcp_current_mss).
+inline void Endpoint::xmit(Time now, int64_t room, int push_one) {
     int64_t sent = 0;
     bool was_idle = !packets_out;
     while (!queue_.empty()) {
         if (paces && is_paced(now)) break;
-        if (option_bytes_ || was_cut_) cut(mss - option_bytes_);
+        if (room < mss || was_cut_) cut(room);
         Skb skb = queue_.front();
         if (in_flight() >= cwnd && push_one != 2) break;
         if (skb.end_seq > snd_una + window_bytes_) break;
@@ -239,7 +243,7 @@ inline void Endpoint::cut(int64_t size) {
             charged_ -= kSkbBytes;
         }
     }
-    if (queue_.size() == 1 && !option_bytes_) was_cut_ = false;
+    if (queue_.size() == 1 && size == mss) was_cut_ = false;
 }
 
 // Bytes of this socket in its host's port, as sk_wmem_alloc counts them.

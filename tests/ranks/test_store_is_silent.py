@@ -1,4 +1,4 @@
-"""What ranks have to acknowledge to their store does not go beside their collectives."""
+"""No packet of the store goes beside a collective: ranks have acknowledged by then what it said."""
 
 from __future__ import annotations
 

@@ -3,13 +3,15 @@ before, beside the guest's figures.
 
 `measured_later.jsonl` has a spec a line, with the run's ports, the time of each of its collectives
 in the virtual kernel, and the packets that ports dropped: direct all-to-all, ring, hierarchical and
-double binary trees in four chunks of 16 ranks with DCTCP.
+double binary trees in four chunks of 16 ranks with DCTCP, and two all-to-alls of 8 ranks.
 
 - `adaptive`: the end that listened averages marks once with the connection's greeting. Trees in
   chunks take a thread that is idle and three new ones, in an order of its own.
 - `flowlet`: two flows share an entry of a leaf's table.
 - `least`: short segments ahead of a gap do not widen the window, and with ranges in the header full
   segments are shorter.
+- `resilient`: segments that are sent in one go are all as short as what tells of one received twice
+  has the first of them, with a link that goes down and CUBIC.
 """
 
 from __future__ import annotations
