@@ -23,7 +23,7 @@ fabric:
 predict: [alpha-beta]
 """
 _ALL_KINDS = """
-import os, torch, torch.distributed as dist
+import os, time, torch, torch.distributed as dist
 
 torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
 dist.init_process_group("nccl")
@@ -72,7 +72,12 @@ if r == 0:
 if r == 3:
     dist.recv(own.resize_(5), 0)
     assert own[2].item() == 7
+dist.barrier()
+began = time.monotonic()
+if r == 3:
+    time.sleep(0.01)
 halves = [dist.new_group([0, 2]), dist.new_group([1, 3])]
+assert time.monotonic() - began > 0.009  # nobody goes on before all have made them
 y = full(300_000, 1.0)
 dist.all_reduce(y, group=halves[r % 2])
 dist.barrier()
