@@ -121,12 +121,13 @@ struct Simulated final : Backend {
   int64_t collectives = 0;
   std::map<std::string, int64_t> messages;  // so far, by their ends and tag
   std::mutex mutex;
-  c10::intrusive_ptr<Backend> gloo;  // has connected them
 
+  // `gloo` has connected them. It stays until the process ends, which closes all its connections at once: it would
+  // itself close one after the other, and wait for up to 10 ms at each (gloo/transport/tcp/loop.cc).
   Simulated(std::string group, std::vector<int64_t> ranks, int rank, std::chrono::milliseconds timeout,
             c10::intrusive_ptr<Backend> gloo)
-      : Backend(rank, int(ranks.size())), group(std::move(group)), ranks(std::move(ranks)), timeout(timeout),
-        gloo(std::move(gloo)) {
+      : Backend(rank, int(ranks.size())), group(std::move(group)), ranks(std::move(ranks)), timeout(timeout) {
+    gloo.release();
     for (auto& letter : this->group)
       if (letter == '"' || letter == '\\' || letter == '/' || letter < ' ') letter = '_';
   }
