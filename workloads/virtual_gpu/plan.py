@@ -59,9 +59,9 @@ GROUP_VARIABLES = {
     "TORCH_DIST_INIT_BARRIER": "1",
     "GLOO_ENABLE_STORE_V2_API": "1",
 }
-"""Variables of torch: its `nccl` is ProcessGroupNCCL, which in 2.15 has become another; nobody goes on
-before all have made a group, whose meeting would share links with what others send; and a rank asks
-for the addresses of all others at once (Gloo: common/utils.cc), not for one after the other."""
+"""Variables of torch: its `nccl` is ProcessGroupNCCL, which in 2.15 has become another; nobody goes
+on before all have made a group, whose meeting would share links with what others send; and a rank
+asks for the addresses of all others at once (Gloo: common/utils.cc), not for one after the other."""
 KEPT_KERNELS = 500_000
 """The most kernels of a rank that keep their times; those behind are counted only."""
 
