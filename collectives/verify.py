@@ -262,6 +262,8 @@ class _Participant:
         self.contents = {each: _Contents(program.blocks_of(each)) for each in Buffer}
         self.access: dict[_Key, _Access] = defaultdict(_Access)
         self.complete: set[At] = set()
+        self.awaited: dict[At, list[At]] = defaultdict(list)
+        """By step that is not complete: the steps to look at again once it is."""
         # Steps are numbered to be bits: what is complete before a step is posted (and, for the
         # next of its sequence, because it is posted).
         self.first = [0]
@@ -277,18 +279,19 @@ class _Participant:
         sequence = max(i for i, first in enumerate(self.first[:-1]) if first <= bit)
         return At(sequence, bit - self.first[sequence])
 
-    def is_ready(self, sequence: int) -> bool:
-        """Whether the next step of a sequence can be posted."""
-        place = self.next[sequence]
-        if place == len(self.sequences[sequence].steps):
-            return False
-        return self.complete.issuperset(self.waits[sequence][place].posted)
+    def is_free(self, at: At, waits: tuple[At, ...]) -> bool:
+        """Whether all that a step waits for is complete; else the step is looked at again later."""
+        if self.complete.issuperset(waits):
+            return True
+        missing = next(other for other in waits if other not in self.complete)
+        self.awaited[missing].append(at)
+        return False
 
-    def post(self, sequence: int) -> At:
-        at = At(sequence, self.next[sequence])
+    def post(self, at: At) -> None:
+        sequence = at.sequence
         self.next[sequence] += 1
         if len(self.sequences) < 2:
-            return at
+            return
         waits = self.waits[sequence][at.place]
         before = self.known[sequence]
         for other in waits.posted:
@@ -297,7 +300,6 @@ class _Participant:
         for other in waits.applied:
             before |= self.before[other] | 1 << self.bit(other)
         self.before[at] = before
-        return at
 
     def check_order(self, at: At, step: Step) -> None:
         """Conflicting steps that came before must be complete because the program says so. In one
@@ -338,47 +340,48 @@ class _Run:
         self.sent: dict[int, tuple[_Participant, At]] = {}
         self.invited: dict[int, tuple[_Participant, At]] = {}
         self.arrived: dict[tuple[int, At], list[_Piece]] = {}
-        self.unapplied: list[list[At]] = [[] for _ in self.all]
+        self.free: list[tuple[_Participant, At]] = []
+        """Steps that may go on: those to be posted next, and messages that have come."""
 
     def follow(self) -> None:
         """Post and complete whatever can be, until nothing can."""
-        changed = set(range(len(self.all)))
-        while changed:
-            number = changed.pop()
-            changed |= self._advance(self.all[number])
+        for participant in reversed(self.all):
+            for number, sequence in reversed(list(enumerate(participant.sequences))):
+                if sequence.steps:
+                    self.free.append((participant, At(number, 0)))
+        while self.free:
+            me, at = self.free.pop()
+            if (me.number, at) in self.arrived:
+                self._apply(me, at)
+            else:
+                self._post_from(me, at)
         for participant in self.all:
             for sequence, place in enumerate(participant.next):
                 if place < len(participant.sequences[sequence].steps):
                     self._report_deadlock()
-            if self.unapplied[participant.number]:
-                self._report_deadlock()
-        if self.sent or self.invited:
+        if self.sent or self.invited or self.arrived:
             self._report_deadlock()
 
-    def _advance(self, me: _Participant) -> set[int]:
-        touched = set()
-        again = True
-        while again:
-            again = self._apply(me)
-            for sequence in range(len(me.sequences)):
-                while me.is_ready(sequence):
-                    again = True
-                    at = me.post(sequence)
-                    step = me.sequences[sequence].steps[at.place]
-                    if step.message is None:
-                        self._do_locally(me, at, step)
-                        continue
-                    mine, theirs = self.sent, self.invited
-                    if step.action in RECEIVES:
-                        mine, theirs = theirs, mine
-                    if step.action is Action.SEND:
-                        me.check_order(at, step)
-                    mine[step.message] = me, at
-                    if step.message in theirs:
-                        self._move(step.message)
-                        assert step.peer is not None
-                        touched.add(step.peer)
-        return touched
+    def _post_from(self, me: _Participant, at: At) -> None:
+        """Post the steps of a sequence, from one on, up to the first that has to wait."""
+        steps, waits = me.sequences[at.sequence].steps, me.waits[at.sequence]
+        for place in range(at.place, len(steps)):
+            at = At(at.sequence, place)
+            if not me.is_free(at, waits[place].posted):
+                return
+            me.post(at)
+            step = steps[place]
+            if step.message is None:
+                self._do_locally(me, at, step)
+                continue
+            mine, theirs = self.sent, self.invited
+            if step.action in RECEIVES:
+                mine, theirs = theirs, mine
+            if step.action is Action.SEND:
+                me.check_order(at, step)
+            mine[step.message] = me, at
+            if step.message in theirs:
+                self._move(step.message)
 
     def _move(self, message: int) -> None:
         """Both ends are posted: the message goes over."""
@@ -386,39 +389,29 @@ class _Run:
         receiver, at_receive = self.invited.pop(message)
         send = sender.sequences[at_send.sequence].steps[at_send.place]
         assert send.source is not None
-        values = self._read(sender, at_send, send.source)
-        sender.complete.add(at_send)
-        self.arrived[receiver.number, at_receive] = values
-        self.unapplied[receiver.number].append(at_receive)
-        self._apply(receiver)
-        self._apply(sender)
+        self.arrived[receiver.number, at_receive] = self._read(sender, at_send, send.source)
+        self._complete(sender, at_send)
+        self._apply(receiver, at_receive)
 
-    def _apply(self, me: _Participant) -> bool:
-        """Messages that have come are applied as soon as what they wait for is complete."""
-        found = False
-        waiting = self.unapplied[me.number]
-        again = bool(waiting)
-        while again:
-            again = False
-            for at in list(waiting):
-                waits = me.waits[at.sequence][at.place]
-                if me.complete.issuperset(waits.applied):
-                    waiting.remove(at)
-                    step = me.sequences[at.sequence].steps[at.place]
-                    me.check_order(at, step)
-                    values = self.arrived.pop((me.number, at))
-                    assert step.target is not None
-                    self._write(me, at, step, values)
-                    me.complete.add(at)
-                    again = found = True
-        return found
+    def _apply(self, me: _Participant, at: At) -> None:
+        """A message that has come is applied as soon as what it waits for is complete."""
+        if not me.is_free(at, me.waits[at.sequence][at.place].applied):
+            return
+        step = me.sequences[at.sequence].steps[at.place]
+        me.check_order(at, step)
+        self._write(me, at, step, self.arrived.pop((me.number, at)))
+        self._complete(me, at)
+
+    def _complete(self, me: _Participant, at: At) -> None:
+        me.complete.add(at)
+        self.free += [(me, other) for other in me.awaited.pop(at, ())]
 
     def _do_locally(self, me: _Participant, at: At, step: Step) -> None:
         assert step.source is not None
         me.check_order(at, step)
         values = self._read(me, at, step.source)
         self._write(me, at, step, values)
-        me.complete.add(at)
+        self._complete(me, at)
 
     def _read(self, me: _Participant, at: At, blocks: Blocks) -> list[_Piece]:
         found = []
