@@ -2,7 +2,7 @@
 
 A chunk has threads of its own, whose posts are the kernel's worker's to send: threads and worker
 take turns. `measured_chunked_roce.jsonl` has a spec a line, the ports that ECMP hashed, and what
-ranks measured: double binary trees of 8 ranks with go-back-N, whose packets are lost, and with
+ranks measured: two double binary trees of 8 ranks with go-back-N, whose packets are lost, and with
 selective repeat, by threads that are new and by the same ones again.
 """
 
