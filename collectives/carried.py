@@ -13,7 +13,7 @@ from collectives.msccl.elements import MscclError
 from collectives.schedule.gloo import GLOO
 from collectives.schedule.program import ProgramSchedule
 from collectives.schedule.schedule import Schedule
-from collectives.settings import entry_of, schedule_of, settings_of
+from collectives.settings import Planner, entry_of, schedule_of, settings_of
 from topologies.spec.collectives_section import CollectivesOfRun
 from topologies.spec.sections import Sections
 
@@ -75,7 +75,9 @@ class CarriedSection:
         """All that its collectives depend on of a group's ranks: who they are, or how many."""
         return tuple(members) if self.is_spec_s else (len(members),)
 
-    def collective(self, shape: Shape, members: Sequence[int]) -> CarriedCollective:
+    def collective(
+        self, shape: Shape, members: Sequence[int], planner: Planner = schedule_of
+    ) -> CarriedCollective:
         """A collective of these ranks of the run, in group order. Where the spec's algorithm does
         not fit them, it is done as if there were none."""
         if not shape.size_bytes:
@@ -83,18 +85,18 @@ class CarriedSection:
         entry, fell_back = entry_of(self.section, shape.kind), ""
         if entry:
             try:
-                return self._planned(shape, entry, members)
+                return self._planned(shape, entry, members, planner)
             except (DoesNotFit, MscclError) as error:
                 fell_back = f"{shape.kind} of {shape.ranks} ranks: {error}"
         if shape.kind is Kind.REDUCE_SCATTER:
-            found = self._planned(shape, RING, members)
+            found = self._planned(shape, RING, members, planner)
             return CarriedCollective(found.schedule, found.record, fell_back)
         return CarriedCollective(GLOO, {}, fell_back)
 
     def _planned(
-        self, shape: Shape, entry: Mapping[str, Any], members: Sequence[int]
+        self, shape: Shape, entry: Mapping[str, Any], members: Sequence[int], planner: Planner
     ) -> CarriedCollective:
-        found = schedule_of(self.section, shape, entry, members)
+        found = planner(self.section, shape, entry, members)
         if not isinstance(found, ProgramSchedule):  # of a single rank
             return CarriedCollective(found, {})
         record = {

@@ -21,7 +21,7 @@ its ends are posted (rendezvous). Sequences of one participant know of each othe
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -178,6 +178,17 @@ class Program:
             for step in sequence.steps
         )
         object.__setattr__(self, "message_count", count)
+
+    def seen_by(self, participant: int) -> Program:
+        """The program with the steps of one participant alone, which it needs to run its part; all
+        messages still count."""
+        own = tuple(
+            sequences if number == participant else ()
+            for number, sequences in enumerate(self.participants)
+        )
+        seen = replace(self, participants=own)
+        object.__setattr__(seen, "message_count", self.message_count)
+        return seen
 
     @property
     def in_place(self) -> bool:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -67,9 +67,36 @@ def schedule_of(
     dimensions has that part's. Raises DoesNotFit, and MscclError for a wrong MSCCL file. The
     programs of what is returned have been verified.
     """
+    request = request_of(section, shape, entry, members)
+    return GLOO if request is None else _planned(request)
+
+
+Planner = Callable[
+    [CollectivesSection, Shape, Mapping[str, Any] | None, Sequence[int] | None], Schedule
+]
+"""Like `schedule_of`."""
+
+
+class Request(NamedTuple):
+    """All that the schedule of a collective depends on. The section and its entry are JSON, so that
+    what is asked for again is the same text."""
+
+    section: str
+    shape: Shape
+    entry: str
+    group: tuple[int, ...]
+
+
+def request_of(
+    section: CollectivesSection,
+    shape: Shape,
+    entry: Mapping[str, Any] | None = None,
+    members: Sequence[int] | None = None,
+) -> Request | None:
+    """What `schedule_of` asks `plan`; None for what is Gloo's own."""
     found = entry or entry_of(section, shape.kind)
     if not found or shape.kind not in PROGRAM_KINDS or shape.ranks < 2:
-        return GLOO
+        return None
     if members is not None and section.dimensions:
         part = part_of_grid(tuple(members), section.dimensions)
         if part is not None:
@@ -77,7 +104,7 @@ def schedule_of(
     group = tuple(range(shape.ranks) if members is None else members)
     section = of_group(section, group)
     settings = section.model_dump_json(by_alias=True)
-    return _planned(settings, shape, json.dumps(found, sort_keys=True), _nccls(section, group))
+    return Request(settings, shape, json.dumps(found, sort_keys=True), _nccls(section, group))
 
 
 def by_hosts(
@@ -208,15 +235,15 @@ def entry_of(section: CollectivesSection, kind: Kind) -> Mapping[str, Any]:
     return entry
 
 
-@lru_cache(maxsize=256)
 @uncollected()
-def _planned(section: str, shape: Shape, entry: str, group: tuple[int, ...]) -> ProgramSchedule:
-    """The section and the entry are JSON: what is asked for again is the same text."""
-    settings, wanted = CollectivesOfRun.model_validate_json(section), json.loads(entry)
+def plan(request: Request) -> ProgramSchedule:
+    """A schedule, made and proved right. Raises what `schedule_of` raises."""
+    settings = CollectivesOfRun.model_validate_json(request.section)
+    shape, wanted = request.shape, json.loads(request.entry)
     try:
         if wanted.get("algorithm") == Nccl.name:
             chunking = chunking_of(settings, wanted)
-            tuner, switches = tuner_of(settings, group), switches_of(settings)
+            tuner, switches = tuner_of(settings, request.group), switches_of(settings)
             found = nccl_schedule(tuner, shape, chunking, switches, settings.launch_ns)
         else:
             found = _plan(settings, shape, wanted)
@@ -229,6 +256,9 @@ def _planned(section: str, shape: Shape, entry: str, group: tuple[int, ...]) -> 
     for program in {id(chunk.program): chunk.program for chunk in found.chunks}.values():
         verify(program)
     return found
+
+
+_planned = lru_cache(maxsize=256)(plan)
 
 
 def _plan(settings: CollectivesSection, shape: Shape, entry: Mapping[str, Any]) -> ProgramSchedule:

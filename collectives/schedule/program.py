@@ -63,6 +63,18 @@ class ProgramSchedule(Schedule):
             slot_stride=self.slots_per_chunk,
         )
 
+    @property
+    def participant_count(self) -> int:
+        """Its ranks, and the switches that take part."""
+        return max(len(chunk.program.participants) for chunk in self.chunks)
+
+    def seen_by(self, participant: int) -> ProgramSchedule:
+        """What one participant needs to run its part: `Program.seen_by` of each chunk."""
+        programs = {id(chunk.program): chunk.program for chunk in self.chunks}
+        seen = {key: program.seen_by(participant) for key, program in programs.items()}
+        own = tuple(replace(chunk, program=seen[id(chunk.program)]) for chunk in self.chunks)
+        return replace(self, chunks=own)
+
     def beside(self, others: int) -> ProgramSchedule:
         """Switches are numbered after the ranks of all jobs."""
         moved = tuple(replace(each, number=each.number + others) for each in self.aggregators)

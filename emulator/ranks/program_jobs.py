@@ -15,6 +15,7 @@ from typing import Any
 
 from collectives.in_network.on_demand import by_switches
 from collectives.settings import settings_of
+from collectives.shared_schedules import DIRECTORY_VARIABLE as SCHEDULES_VARIABLE
 from emulator.host_time.library import charged_variables
 from emulator.linux.namespaces import HostPlace
 from emulator.network.host_places import make_host_places
@@ -111,6 +112,8 @@ def program_jobs(
     if workload.gpus_per_host is not None:
         marks.mkdir(parents=True)
         write_devices(marks, spec.compute, workload.gpus_per_host)
+    if _runs_programs(spec):
+        _schedules(network).mkdir(exist_ok=True)
     mpi = ranks / "mpi"
     if workload.per == "job":
         ports = {host: fabric.links_of[host][0].port(host).interface for host in hosts}
@@ -215,6 +218,13 @@ def _marks(run_directory: Path) -> Path:
     """The directory in which ranks tell each other which tensors of a collective have no
     contents."""
     return run_directory / "ranks" / "marks"
+
+
+def _schedules(network: Network) -> Path:
+    """The directory in which ranks share the schedules of their collectives, those of all jobs. It
+    is in memory: a rank that waited for a disk would let another one post first."""
+    assert network.session is not None, "a network that is up"
+    return network.session.directory / "schedules"
 
 
 def _gpus(
@@ -370,6 +380,7 @@ class _Start:
             found.setdefault(TRANSPORT_VARIABLE, kind)
         if self.spec.collectives.backend != "gloo":
             found[COLLECTIVES_VARIABLE] = self._collectives
+            found[SCHEDULES_VARIABLE] = str(_schedules(self.network))
         if self.trees is not None:
             found[DIRECTORY_VARIABLE] = str(self.trees)
         if workload.per == "job":

@@ -16,6 +16,7 @@ from collectives.algorithms import algorithms
 from collectives.carried import CarriedSection
 from collectives.kinds import Kind, Shape
 from collectives.schedule.program import ProgramSchedule
+from collectives.shared_schedules import planner_of_process
 from workloads.execution.payload.tensors import OWN_TENSORS, tensors_of
 from workloads.execution.programs.engine import ProgramEngine, ProgramWork
 from workloads.torch_backend.configuration import VARIABLE
@@ -46,6 +47,7 @@ class DevicePrograms:
         self._ranks = tuple(ranks)
         self._section = CarriedSection.from_json(os.environ[VARIABLE])
         self._links = own_links(store, name, self._ranks, rank, timeout, gloo)
+        self._planner = planner_of_process(rank)
         self._engine = ProgramEngine(rank, self._section.section.in_flight)
 
     def run(
@@ -61,7 +63,7 @@ class DevicePrograms:
         without contents are only as large as they are: others are sent in their place."""
         count, item_bytes = max(source.numel(), target.numel()), source.element_size()
         shape = Shape(Kind(kind), count * item_bytes, len(self._ranks), item_bytes, root)
-        found = self._section.collective(shape, self._ranks)
+        found = self._section.collective(shape, self._ranks, self._planner)
         schedule, told = found.schedule, found.told
         if not isinstance(schedule, ProgramSchedule):
             return None, json.dumps(told) if told else ""

@@ -28,12 +28,14 @@ from torch._C._distributed_c10d import (  # type: ignore[attr-defined]
     _create_work_from_future,
 )
 
+from collectives.algorithms import algorithms
 from collectives.algorithms.aggregation import Aggregation
 from collectives.algorithms.base import DoesNotFit, Refused
 from collectives.in_network.of_run import unable_to_reduce
 from collectives.kinds import Kind, Shape, barrier_shape
 from collectives.schedule.program import FIRST_SLOT, ProgramSchedule
-from collectives.settings import AGREEMENT, agreement_of, by_hosts, entry_of, schedule_of
+from collectives.settings import AGREEMENT, agreement_of, by_hosts, entry_of
+from collectives.shared_schedules import planner_of_process
 from collectives.start_order import CollectiveOrder
 from workloads.execution.programs.agreement import find_highest
 from workloads.execution.programs.engine import ProgramEngine, ProgramWork
@@ -54,6 +56,7 @@ class GroundwireGroup(dist.ProcessGroup):  # type: ignore[misc]
         """`rank` is the one in the group, `ranks` are those of its members in the run."""
         size = len(ranks)
         super().__init__(rank, size)
+        algorithms()  # an import takes virtual time, of the rank alone that makes a schedule
         self._own_rank = rank
         self._own_size = size
         self._name, self._ranks = name, ranks
@@ -63,6 +66,7 @@ class GroundwireGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._planned_from = self._section.model_dump(
             mode="json", by_alias=True, exclude_defaults=True
         )
+        self._planner = planner_of_process(rank)
         # The transport by which programs send and receive.
         self._carrier = own_links(store, name, ranks, rank, timeout, self._gloo)
         self._engine = ProgramEngine(
@@ -302,7 +306,7 @@ class GroundwireGroup(dist.ProcessGroup):  # type: ignore[misc]
         kind = shape.kind
         entry = entry_of(self._section, kind)
         try:
-            schedule = schedule_of(self._section, shape, members=self._ranks)
+            schedule = self._planner(self._section, shape, None, self._ranks)
             assert isinstance(schedule, ProgramSchedule), "a kind with an entry, of two and more"
             if schedule.aggregators and kind.traits.reduces:
                 name = str(dtype).removeprefix("torch.")
