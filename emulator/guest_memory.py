@@ -49,8 +49,8 @@ _WRAPPING_HOP_BYTES = 2**10
 # struct nh_res_bucket; its group's table, two of its lists of next hops, and their counters.
 _BUCKET_BYTES, _GROUP_BYTES, _PAGE_BYTES = 32, 2 * 2**10, 4096
 _SAMPLES_PER_BLOCK = 4096 // SAMPLE_BYTES
-# What the server of ranks takes, for each message, to make a program and to prove it right. 14,592
-# messages took 35.6 MB.
+# Bytes that the server of ranks takes, for each message, to make a program and to prove it right.
+# 14,592 messages took 35.6 MB.
 _PROGRAM_MESSAGE_BYTES = 2560
 
 
