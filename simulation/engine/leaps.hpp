@@ -7,7 +7,9 @@
 // over ports that are alike and shared alike. Each one that is followed and had its ports to itself from its begin to its
 // end is a sample: how much earlier than the last member each one set out, and how long after that it ended. The
 // first exchange at a place is none: its connections are new. Once samples agree, exchanges of that shape are leapt
-// over. Now and then one is followed all the same: it says how far off a leap would have been. A leap ends where
+// over whose members set out as those of a sample did, or nearly so. Queue pairs have no windows, so that when members
+// set out decides when they end: where little differences grow from one exchange to the next, only nearer ones are.
+// Now and then one is followed all the same: it says how far off a leap would have been. A leap ends where
 // anything else comes to a port of it: the messages that had come by then have come, and the rest is followed from
 // there.
 #pragma once
@@ -61,6 +63,8 @@ class Leaps {
     static constexpr size_t kFewParts = 4;       // few messages are a quarter of an exchange's
     static constexpr Time kNearParts = 20;       // samples are near that set out at most a 20th of their time apart
     static constexpr Time kPatienceNs = 2'000;   // beyond what samples took until all had set out
+    static constexpr Time kGrown = 2;            // a difference has grown that is so many times as large, ...
+    static constexpr Time kGrownParts = 1'000;   // and larger than this part of how long the exchange takes
     static constexpr int64_t kSteadyParts = 10;  // a window is steady that changes by a tenth of itself at most
 
     // All times count from when the last member set out.
@@ -70,6 +74,9 @@ class Leaps {
         std::vector<Endpoint::Grown> from, to;   // of each end of its connections, at its begin and at its end
         Time longest = 0, most_received = 0;     // when the last one ended, and when few messages were left
 
+        bool has_windows() const {
+            return std::any_of(to.begin(), to.end(), [](const Endpoint::Grown& each) { return each.cwnd > 0; });
+        }
         // Whether windows stay about the same. Where they do not, flows of equal windows get unequal shares later.
         bool is_steady() const {
             for (size_t i = 0; i < to.size(); ++i)
@@ -81,6 +88,7 @@ class Leaps {
         std::vector<std::shared_ptr<const Sample>> samples;
         int agreed = 0;                          // samples that agreed with those before, in a row
         Time off_ns = 0;                         // by how much a leap would have been off
+        Time near_ns = kNever;                   // samples are near that set out at most so far apart
         int leapt = 0, most_leaps = 1;           // since one was followed, and until one is to be
     };
     // The ports of exchanges that go over the same ones, and their connections, both ways, in the order of their use.
@@ -88,6 +96,7 @@ class Leaps {
         int32_t shape = kNone;
         std::vector<Resource> resources;
         std::vector<int32_t> pairs;
+        std::vector<Time> ended;                 // of each member, of the last exchange there
         bool is_new = true;
     };
     enum class State : uint8_t { kAhead, kFollowed, kHeld, kLeapt, kOver };
@@ -128,7 +137,10 @@ class Leaps {
     void leave_ports(int32_t exchange);
     void end_begins(Exchange& exchange);
     void uncount(int32_t message);
-    std::shared_ptr<const Sample> nearest(const Exchange& exchange) const;
+    static std::shared_ptr<const Sample> nearest(const Shape& shape, const std::vector<Time>& set_out);
+    static Time apart(const std::vector<Time>& some, const std::vector<Time>& others);
+    static std::vector<Time> before_last(std::vector<Time> times);
+    bool may_be_near(const Shape& shape, const Place& place) const;
     void leap(int32_t exchange, Time now);
     void follow(int32_t exchange, Time now);
     void finish(int32_t exchange, Time now);
@@ -352,6 +364,7 @@ inline bool Leaps::enters(int32_t program, Time now) {
         exchange.is_alone = is_free(place.resources);
         for (Resource each : place.resources) last_user_[each] = exchange.number;
         bool leaps = exchange.is_alone && !place.is_new && shape.agreed >= kSamplesThatAgree && shape.leapt < shape.most_leaps;
+        leaps = leaps && may_be_near(shape, place);
         exchange.state = leaps ? State::kHeld : State::kFollowed;
         exchange.from = grown(place_of(exchange));
         if (leaps) {
@@ -370,22 +383,39 @@ inline bool Leaps::enters(int32_t program, Time now) {
     return true;
 }
 
-// The sample whose members set out most nearly as these did; none where none is near.
-inline std::shared_ptr<const Leaps::Sample> Leaps::nearest(const Exchange& exchange) const {
+// The most by which two rows of times differ.
+inline Time Leaps::apart(const std::vector<Time>& some, const std::vector<Time>& others) {
+    Time found = 0;
+    for (size_t i = 0; i < some.size(); ++i) found = std::max(found, std::abs(some[i] - others[i]));
+    return found;
+}
+
+inline std::vector<Time> Leaps::before_last(std::vector<Time> times) {
+    Time last = *std::max_element(times.begin(), times.end());
+    for (Time& each : times) each -= last;
+    return times;
+}
+
+// The sample whose members set out most nearly so; none where none is near.
+inline std::shared_ptr<const Leaps::Sample> Leaps::nearest(const Shape& shape, const std::vector<Time>& set_out) {
     std::shared_ptr<const Sample> found;
     Time least = kNever;
-    for (const auto& sample : shapes_[size_t(places_[size_t(exchange.place)].shape)].samples) {
-        Time apart = 0;
-        for (size_t i = 0; i < exchange.set_out_ns.size(); ++i)
-            apart = std::max(apart, std::abs(exchange.set_out_ns[i] - exchange.last_ns - sample->set_out[i]));
-        if (apart < least && apart <= sample->longest / kNearParts) least = apart, found = sample;
+    for (const auto& sample : shape.samples) {
+        Time away = apart(set_out, sample->set_out);
+        if (away < least && away <= std::min(sample->longest / kNearParts, shape.near_ns)) least = away, found = sample;
     }
     return found;
 }
 
+// Whether an exchange is worth holding. Members that are held in vain set out together, which is what counts where
+// little differences grow; they are expected to set out as they ended the last one.
+inline bool Leaps::may_be_near(const Shape& shape, const Place& place) const {
+    return shape.near_ns == kNever || place.ended.empty() || nearest(shape, before_last(place.ended));
+}
+
 inline void Leaps::leap(int32_t number, Time now) {
     Exchange& exchange = exchanges_[size_t(number)];
-    exchange.sample = nearest(exchange);
+    exchange.sample = nearest(shape_of(exchange), before_last(exchange.set_out_ns));
     if (!exchange.sample) {
         shape_of(exchange).leapt = shape_of(exchange).most_leaps;  // the next one is followed
         return follow(number, now);
@@ -403,6 +433,7 @@ inline void Leaps::goes_on(int32_t number, int64_t member, Time now) {
     }
     if (exchange.state != State::kLeapt) return;
     exchange.has_ended[size_t(member)] = true;
+    exchange.ended_ns[size_t(member)] = now;
     ++exchange.ended;
     exchange.is_ending = now - exchange.last_ns >= exchange.sample->most_received;
     int32_t number_of_program = exchange.programs[size_t(member)];
@@ -443,6 +474,7 @@ inline void Leaps::tell(const Exchange& exchange, Time off_ns, int64_t messages)
 
 inline void Leaps::release(Exchange& exchange) {
     exchange.state = State::kOver;
+    place_of(exchange).ended = exchange.ended_ns;
     exchange.sample = nullptr;
     exchange.set_out_ns = exchange.ended_ns = {};
     exchange.from = {};
@@ -576,10 +608,15 @@ inline void Leaps::learn(int32_t number) {
     if (*std::min_element(sample->ended.begin(), sample->ended.end()) <= 0) return;
     sample->from = exchange.from;
     sample->to = grown(place_of(exchange));
-    std::shared_ptr<const Sample> known = nearest(exchange);
+    std::shared_ptr<const Sample> known = nearest(shape, sample->set_out);
     if (known) {
         Time off = std::abs(known->longest - sample->longest);
         bool agrees = double(off) * 1e6 <= double(tolerance_ppm_) * double(sample->longest) && sample->is_steady();
+        if (!sample->has_windows()) {
+            Time before = apart(known->set_out, sample->set_out), after = apart(known->ended, sample->ended);
+            if (before && after > kGrown * before && after > sample->longest / kGrownParts) shape.near_ns = before - 1;
+            off = std::max(off, after);
+        }
         shape.off_ns = std::max(off, shape.off_ns * 3 / 4);
         shape.agreed = agrees ? shape.agreed + 1 : 0;
         bool may_double = agrees && shape.agreed > kSamplesThatAgree;
