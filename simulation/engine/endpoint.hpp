@@ -291,6 +291,7 @@ struct Endpoint : Window {
     struct InPort {
         Time leaves;
         int64_t bytes;
+        int64_t place;  // among all that hosts have put into ports
     };
     Ring<InPort> in_port_;
     Ring<Time> acks_in_port_;

@@ -56,7 +56,11 @@ class Network {
     Time now_ns = 0;
 
     void at_timers(Time time, What what, uint32_t whose) { timers_.add(time, what, whose); }
-    void at_tasklets(Time time, What what, uint32_t whose) { tasklets_.add(time, what, whose); }
+    void at_tasklets(Time time, What what, uint32_t whose, int64_t value = 0) {
+        tasklets_.add(time, what, whose, value);
+    }
+    // The place of a packet among all that hosts have put into ports.
+    int64_t next_place() { return ++places_; }
     void at_processes(Time time, What what, uint32_t whose, int64_t value) {
         processes_.add(time, what, whose, value);
     }
@@ -168,6 +172,7 @@ class Network {
 
     Time next_of(const Port& port) const;
     void order_timers();
+    void order_tasklets();
     void find_soft() {
         soft_ns_ = kNever;
         for (const Soft& each : soft_) soft_ns_ = std::min(soft_ns_, each.until);
@@ -183,6 +188,7 @@ class Network {
     PortWheel wheel_;
     static constexpr Time kSlackNs = 1;
     uint64_t put_on_wheel_ = 0;
+    int64_t places_ = 0;
     EventHeap timers_, tasklets_, processes_, sleepers_;
     std::deque<Task> tasks_;
     bool worker_is_awake_ = false;  // the one that is woken next

@@ -138,6 +138,7 @@ inline bool Network::turn(Time now) {
     fire_ports(now);
     if (!arrived_.empty() && go_on(now)) return true;
     if (tasklets) {
+        if (due_tasklets_.size() > 1) order_tasklets();
         for (const Event& event : due_tasklets_) begin(event, now);
         due_tasklets_.clear();
     }
@@ -235,6 +236,20 @@ inline void Network::order_timers() {
         WheelPlace first = place(a), second = place(b);
         return first.level != second.level ? first.level > second.level : first.number > second.number;
     });
+}
+
+// Sockets of a host that wait for what has left its port on this nanosecond go on from the last one of them: each goes to
+// the head of one list, which a tasklet then takes from its head (tcp_wfree, tcp_tasklet_func).
+inline void Network::order_tasklets() {
+    auto left = [](const Event& event) { return event.what == What::kHasLeft; };
+    auto port = [this](const Event& event) { return links[endpoints[event.whose]->route]; };
+    for (size_t i = 0; i < due_tasklets_.size(); ++i) {
+        if (!left(due_tasklets_[i])) continue;
+        for (size_t j = i + 1; j < due_tasklets_.size(); ++j)
+            if (left(due_tasklets_[j]) && port(due_tasklets_[i]) == port(due_tasklets_[j]) &&
+                due_tasklets_[i].value < due_tasklets_[j].value)
+                std::swap(due_tasklets_[i], due_tasklets_[j]);
+    }
 }
 
 inline void Network::expire(Time now) {

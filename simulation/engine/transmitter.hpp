@@ -283,7 +283,7 @@ inline bool Endpoint::waits_in_port(const Segment& segment, Time now) {
 inline void Endpoint::throttle() {
     if (throttled_) return;
     throttled_ = true;
-    if (!in_port_.empty()) net.at_tasklets(in_port_.front().leaves, What::kHasLeft, number);
+    if (!in_port_.empty()) net.at_tasklets(in_port_.front().leaves, What::kHasLeft, number, in_port_.front().place);
     else waits_for_port_ = true;
 }
 
@@ -375,7 +375,7 @@ inline bool Endpoint::into_port(uint32_t made, Time now) {
     }
     given_ += is_data;
     if (leaves != kHeld) {
-        if (is_data) in_port_.push_back({leaves, counts});
+        if (is_data) in_port_.push_back({leaves, counts, net.next_place()});
         else acks_in_port_.push_back(leaves);
         net.leaves_host(port, leaves);
     }
@@ -387,10 +387,10 @@ inline void Endpoint::leaves_port(Time leaves_ns, int64_t size_bytes) {
         acks_in_port_.push_back(leaves_ns);
         return;
     }
-    in_port_.push_back({leaves_ns, size_bytes + kSkbBytes});
+    in_port_.push_back({leaves_ns, size_bytes + kSkbBytes, net.next_place()});
     if (waits_for_port_) {
         waits_for_port_ = false;
-        net.at_tasklets(leaves_ns, What::kHasLeft, number);
+        net.at_tasklets(leaves_ns, What::kHasLeft, number, in_port_.front().place);
     }
 }
 

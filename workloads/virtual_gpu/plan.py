@@ -61,7 +61,7 @@ GROUP_VARIABLES = {
 }
 """Variables of torch: its `nccl` is ProcessGroupNCCL, which in 2.15 has become another; nobody goes
 on before all have made a group, whose meeting would share links with what others send; and a rank
-asks for the addresses of all others at once (Gloo: common/utils.cc), not for one after the other."""
+asks for the addresses of all others at once (Gloo: common/utils.cc), not one after the other."""
 KEPT_KERNELS = 500_000
 """The most kernels of a rank that keep their times; those behind are counted only."""
 
