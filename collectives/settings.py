@@ -93,7 +93,7 @@ def request_of(
     entry: Mapping[str, Any] | None = None,
     members: Sequence[int] | None = None,
 ) -> Request | None:
-    """What `schedule_of` asks `plan`; None for what is Gloo's own."""
+    """The request that `schedule_of` has for `plan`; None for what is Gloo's own."""
     found = entry or entry_of(section, shape.kind)
     if not found or shape.kind not in PROGRAM_KINDS or shape.ranks < 2:
         return None

@@ -69,7 +69,7 @@ class ProgramSchedule(Schedule):
         return max(len(chunk.program.participants) for chunk in self.chunks)
 
     def seen_by(self, participant: int) -> ProgramSchedule:
-        """What one participant needs to run its part: `Program.seen_by` of each chunk."""
+        """The schedule with the steps of one participant alone: `Program.seen_by` of each chunk."""
         programs = {id(chunk.program): chunk.program for chunk in self.chunks}
         seen = {key: program.seen_by(participant) for key, program in programs.items()}
         own = tuple(replace(chunk, program=seen[id(chunk.program)]) for chunk in self.chunks)
