@@ -346,8 +346,8 @@ class _Run:
     def follow(self) -> None:
         """Post and complete whatever can be, until nothing can."""
         for participant in reversed(self.all):
-            for number, sequence in reversed(list(enumerate(participant.sequences))):
-                if sequence.steps:
+            for number in reversed(range(len(participant.sequences))):
+                if participant.sequences[number].steps:
                     self.free.append((participant, At(number, 0)))
         while self.free:
             me, at = self.free.pop()
