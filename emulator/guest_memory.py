@@ -7,7 +7,6 @@ from pathlib import Path
 
 from collectives.in_network.of_run import nodes_of
 from collectives.in_network.on_demand import nodes_on_demand
-from collectives.schedule.program import ProgramSchedule
 from collectives.settings import settings_of
 from emulator.capture.ring_room import ring_bytes_of_guest
 from emulator.guest_work import guest_work
@@ -21,8 +20,7 @@ from topologies.fabrics.selectors import select_ports
 from topologies.routing.segments import segments_of
 from topologies.spec.routing_section import resilient_of
 from topologies.spec.spec import Spec
-from workloads.models.build import has_actions
-from workloads.models.planned import planned_calls
+from workloads.models.planned import programs_ahead
 
 # The kernel, Python and torch's CPU build took 440 MB and each rank 15 MB (docs/guest-memory.md).
 _SYSTEM_BYTES = 800 * 2**20
@@ -93,15 +91,8 @@ def guest_memory_bytes(spec: Spec, run_directory: Path) -> int:
 
 def _programs_bytes(spec: Spec) -> int:
     """The memory of the programs of collectives that are known ahead, which all ranks share."""
-    has_programs = spec.collectives.backend != "gloo" and has_actions(spec.workload)
-    if spec.workload.listed is None and not has_programs:
-        return 0
-    schedules = (planned.call.schedule for planned in planned_calls(spec))
-    chunks = [
-        chunk for each in schedules if isinstance(each, ProgramSchedule) for chunk in each.chunks
-    ]
-    programs = {id(chunk.program): chunk.program for chunk in chunks}
-    return _PROGRAM_MESSAGE_BYTES * sum(each.message_count for each in programs.values())
+    programs = programs_ahead(spec.workload, settings_of(spec))
+    return _PROGRAM_MESSAGE_BYTES * sum(program.message_count for program in programs)
 
 
 def _routes_bytes(spec: Spec) -> int:

@@ -40,7 +40,7 @@ from emulator.ranks.program import (
 from emulator.ranks.rank_process import RankJob, send_report
 from emulator.ranks.torch_import import inherited, prepare_torch
 from workloads.execution.clock import round_time_ns, sleep_until_ns
-from workloads.models.planned import plan_programs
+from workloads.models.planned import programs_ahead
 from workloads.observer.forks import STEP_NS
 
 # All set out together, at a round time.
@@ -175,7 +175,7 @@ class _Server:
         for job in self._jobs:
             ranks = (member for member in job.members if isinstance(member, RankJob))
             for rank in islice(ranks, 1):
-                plan_programs(rank.plan.workload, rank.plan.collectives)
+                programs_ahead(rank.plan.workload, rank.plan.collectives)
 
     def _imports(self) -> int | None:
         """Have a Python import what all programs do, and fork them; the socket for its orders."""

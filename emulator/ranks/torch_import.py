@@ -16,6 +16,8 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
+from collectives.garbage import uncollected
+
 # Functions that tell the shapes of tensors without any data (device "meta"): modules that only
 # register them, a fifth of torch's import. Ranks have tensors with data.
 _LEFT_OUT = frozenset({"torch._meta_registrations", "torch.distributed._meta_registrations"})
@@ -75,12 +77,11 @@ def renew_thread_pool() -> None:
 def inherited() -> Iterator[None]:
     """Objects that forked processes inherit. The collector does not look at them, now or later: it
     would write to, and so copy, every inherited page."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
+    with uncollected():
+        try:
+            yield
+        finally:
+            gc.freeze()
 
 
 @contextmanager

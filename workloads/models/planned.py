@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from collectives.call import CollectiveCall, CollectiveError
 from collectives.groups import groups_of
 from collectives.kinds import Kind, barrier_shape, rounded_elements
+from collectives.program import Program
+from collectives.schedule.program import ProgramSchedule
 from collectives.settings import schedule_of, settings_of
 from topologies.spec.collectives_section import CollectivesSection
 from topologies.spec.spec import Spec
@@ -47,15 +49,19 @@ def planned_calls(spec: Spec) -> tuple[PlannedCall, ...]:
     )
 
 
-def plan_programs(workload: WorkloadSpec, settings: CollectivesSection) -> None:
-    """Have this process, and those that are forked from it, know the programs of a workload's
-    collectives, of all groups, where these are known ahead."""
+def programs_ahead(workload: WorkloadSpec, settings: CollectivesSection) -> tuple[Program, ...]:
+    """The programs of a workload's collectives, of all groups, where these are known ahead; each
+    once. This process, and those that are forked from it, then have made them (`schedule_of`)."""
+    calls: Iterable[CollectiveCall] = ()
     if workload.listed is not None:
-        for _ in _of_benchmark(workload.listed, settings):
-            pass
+        calls = (planned.call for planned in _of_benchmark(workload.listed, settings))
     elif settings.backend != "gloo" and has_actions(workload):
-        for _, call in _of_groups(workload):
-            _with_schedule(settings, call)
+        calls = (_with_schedule(settings, call) for _, call in _of_groups(workload))
+    found: dict[int, Program] = {}
+    for call in calls:
+        if isinstance(call.schedule, ProgramSchedule):
+            found |= {id(chunk.program): chunk.program for chunk in call.schedule.chunks}
+    return tuple(found.values())
 
 
 def _with_schedule(
